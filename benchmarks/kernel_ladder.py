@@ -72,7 +72,7 @@ RUNGS = [
         "128 queries in place of 64: K and V are loaded half as often, 128 FLOP for each byte",
     ),
     Rung(
-        "long work first",
+        "longest first",
         "LONG_FIRST",
         "four heads at a time, and of these first the last queries, which see most keys if causal",
         "causal: short work fills the end, where processors would wait for the longest; both: the "
@@ -87,7 +87,7 @@ RUNGS = [
     Rung(
         "persistent",
         "PERSISTENT",
-        "not in flash_attention, to be compared with 'long work first': as many programs as run at "
+        "not in flash_attention, to be compared with 'longest first': as many programs as run at "
         "a time, which take one block after another from a counter",
         "a start of a program less for each block, which is N / BLOCK_K trips of the loop",
     ),

@@ -1,14 +1,14 @@
-"""Decoding as Triton kernels: the newest queries of each text attend to its KV cache.
+"""Decoding as Triton kernels: the newest queries of each sequence attend to its KV cache.
 
 Decoding is memory-bound. Each key is read for a single product, so decoding takes as long as
 reading the cache. The kernels follow from this in three ways. The query heads that share a key head
-are the rows of one tile, so the cache is read once for all of them. The cache of a text is split
-into parts, and each part has its own program, because otherwise most of a GPU would be idle. Then
-`_join` merges the parts by their logsumexps, as lesson 03's `merge` does. And nothing is copied: a
-cache may be stored in pages, in any order.
+are the rows of one tile, so the cache is read once for all of them. The cache of a sequence is
+split into parts, and each part has its own program, because otherwise most of a GPU would be idle.
+Then `_join` merges the parts by their logsumexps, as lesson 03's `merge` does. And nothing is
+copied: a cache may be stored in pages, in any order.
 
-There are B texts, Hq heads of queries and Hkv heads of keys, L new queries per text (often 1) and
-S slots in each cache. D is the width of a head.
+There are B sequences, Hq heads of queries and Hkv heads of keys, L new queries per sequence (often
+1) and S slots in each cache. D is the width of a head.
 
 Dao, Haziza, Massa and Sizov, "Flash-Decoding for long-context inference", 2023. Kwon et al.,
 "Efficient memory management for large language model serving with PagedAttention", 2023.
@@ -40,7 +40,7 @@ def _attend_to_part(
     k_ptr,  # (B, Hkv, S, D), or in pages (pages, Hkv, PAGE, D)
     v_ptr,  # as k
     lengths_ptr,  # (B,), or None if all S slots are filled
-    table_ptr,  # (B, S / PAGE), page numbers, or None if the cache of text b is k[b]
+    table_ptr,  # (B, S / PAGE), page numbers, or None if the cache of sequence b is k[b]
     out_ptr,  # (parts, B, Hkv, rows, D), float32
     lse_ptr,  # (parts, B, Hkv, rows), float32
     L, S, rows, Hkv, scale,
@@ -167,14 +167,14 @@ def join(outs, lses, dtype):
 
 @expects(
     q="B Hq L D",
-    k_cache="texts_or_pages Hkv S D",
-    v_cache="texts_or_pages Hkv S D",
+    k_cache="sequences_or_pages Hkv S D",
+    v_cache="sequences_or_pages Hkv S D",
     lengths="whole B",
-    block_table="whole B pages_of_a_text",
+    block_table="whole B pages_of_a_sequence",
     parts="int from 1",
 )
 def decode_attention(q, k_cache, v_cache, *, lengths=None, block_table=None, parts=None):
-    """Let the newest queries of each text attend to its KV cache. Return output and logsumexp.
+    """Let the newest queries of each sequence attend to its KV cache. Return output and lse.
 
     This is for inference, without gradients. The kernels are compiled for NVIDIA GPUs with compute
     capability 8.0 or higher. On other GPUs, `tiled.tiled_attention` computes the same result, with
@@ -183,7 +183,7 @@ def decode_attention(q, k_cache, v_cache, *, lengths=None, block_table=None, par
     Parameters
     ----------
     q : torch.Tensor, (B, Hq, L, D), float16, bfloat16 or float32
-        Queries of the L newest tokens of each text, whose keys and values are the last in its
+        Queries of the L newest tokens of each sequence, whose keys and values are the last in its
         cache. The mask is causal and aligned "lower_right". D is 16, 32, 64, 128 or 256. The
         interpreter refuses bfloat16.
     k_cache, v_cache : torch.Tensor, (B, Hkv, S, D), or in pages (pages, Hkv, page_size, D)
@@ -191,12 +191,12 @@ def decode_attention(q, k_cache, v_cache, *, lengths=None, block_table=None, par
         query head h uses head h // (Hq / Hkv).
     lengths : torch.Tensor or sequence of int, (B,), optional
         Number of filled slots in each cache. Without it, all are filled. Others are never read.
-    block_table : torch.Tensor or sequence of int, (B, pages of a text), optional
-        Token i of text b is in page ``block_table[b, i // page_size]``, slot ``i % page_size``.
-        Entries that a text has not reached yet may name any page.
+    block_table : torch.Tensor or sequence of int, (B, pages of a sequence), optional
+        Token i of sequence b is in page ``block_table[b, i // page_size]``, slot ``i % page_size``.
+        Entries that a sequence has not reached yet may name any page.
     parts : int, optional
         Number of parts of each cache, up to 128. By default, `choose_parts` chooses it from B and
-        S. Fix it if no bit of a text's result may depend on the rest of the batch.
+        S. Fix it if no bit of a sequence's result may depend on the rest of the batch.
 
     Returns
     -------
@@ -252,7 +252,7 @@ def _capacity(k_cache, block_table):
 
 
 def _check(q, k_cache, v_cache, lengths, block_table, parts):
-    (B, Hq, _, D), (texts, Hkv), S = q.shape, k_cache.shape[:2], _capacity(k_cache, block_table)
+    (B, Hq, _, D), (items, Hkv), S = q.shape, k_cache.shape[:2], _capacity(k_cache, block_table)
     if q.dtype not in DTYPES:
         where = " in Triton's interpreter" if INTERPRETED else ""
         raise TypeError(f"q must be one of {', '.join(map(str, DTYPES))}{where}, got {q.dtype}")
@@ -267,11 +267,11 @@ def _check(q, k_cache, v_cache, lengths, block_table, parts):
         (q.numel() * Hkv * S == 0, f"nothing may be empty, got q {(*q.shape,)} and {Hkv=}, {S=}"),
         (D not in BLOCK_K, f"the width D of a head must be one of {[*BLOCK_K]}, got {D}"),
         (Hq % max(Hkv, 1) != 0, f"heads of k_cache must divide those of q = {Hq}, got {Hkv}"),
-        (block_table is None and texts != B, f"k_cache must hold {B} texts as q, got {texts}"),
+        (block_table is None and items != B, f"k_cache must hold {B} sequences as q, got {items}"),
         ((parts or 1) > MAX_PARTS, f"parts must be {MAX_PARTS} or less, got {parts}"),
     ]:
         if wrong:
             raise ValueError(message)
-    for name, x, most in [("lengths", lengths, S), ("block_table", block_table, texts - 1)]:
+    for name, x, most in [("lengths", lengths, S), ("block_table", block_table, items - 1)]:
         if x is not None and not x.is_cuda and not 0 <= x.min() <= x.max() <= most:
             raise ValueError(f"{name} must be from 0 to {most}, got {x.tolist()}")

@@ -97,7 +97,7 @@ def _block_of_program(H, blocks):
     """Return this program's head, block and batch indices.
 
     Programs start in numerical order: first all blocks of four heads, then all blocks of the next
-    four. So the keys and values that are in use fit into the L2 cache. Within four such
+    four, and so on. So the keys and values in use fit in the L2 cache. Within each group of four
     heads, consecutive programs belong to different heads.
     """
     number, heads = tl.program_id(0), tl.num_programs(0) // blocks  # B · H
@@ -121,7 +121,9 @@ def _forward(
     H,
     L,
     S,
-    offset,  # query i may see keys j <= i + offset (offset is S - L with a cache, S without a mask)
+    # Query i may see keys j <= i + offset. Without a mask, offset is S. With a causal mask, it is
+    # 0, or S - L if the last query is aligned with the last key.
+    offset,
     scale,
     GROUP: tl.constexpr,  # number of query heads that share one head of keys and values
     D: tl.constexpr,
@@ -129,8 +131,8 @@ def _forward(
     BLOCK_K: tl.constexpr,
 ):
     """Compute the output and the logsumexp for one block of queries of one head."""
-    # The last queries see the most keys. Their programs start first, in all heads, so the short
-    # programs come last and all multiprocessors finish at about the same time.
+    # With a causal mask, the last queries see the most keys. Their programs start first, so the
+    # short programs come last and all multiprocessors finish at about the same time.
     blocks = tl.cdiv(L, BLOCK_Q)
     head, block, batch = _block_of_program(H, blocks)
     start_q = (blocks - 1 - block) * BLOCK_Q
@@ -173,7 +175,7 @@ def _attend_to_keys(
     for start in range(first, stop, BLOCK_K):
         k = _load(k_at, batch, kv_head, start, S, BLOCK_K, D)
         v = _load(v_at, batch, kv_head, start, S, BLOCK_K, D)
-        # With "ieee", float32 inputs are not rounded to TF32, which keeps 10 mantissa bits.
+        # With "ieee", float32 inputs are not rounded to TF32, which keeps only 10 mantissa bits.
         scores = tl.dot(q, k.T, input_precision="ieee")  # (BLOCK_Q, BLOCK_K), float32
         if MASKED:
             keys = start + tl.arange(0, BLOCK_K)

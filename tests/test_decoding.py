@@ -56,7 +56,7 @@ def compare(q, k, v, lengths, **words):
 
 
 def spoil(x, lengths):
-    """Fill the slots past each text's end with NaN."""
+    """Fill the slots past each sequence's end with NaN."""
     unused = torch.arange(x.shape[2]) >= torch.tensor(lengths)[:, None]  # (B, S)
     return x.masked_fill(unused[:, None, :, None].to(DEVICE), NAN)
 
@@ -178,7 +178,7 @@ C = torch.zeros(2, 2, 30, 16, device=DEVICE)
 WRONG = {
     "q must have shape": (X[0], C, C, {}),
     "v_cache must have shape": (X, C, C[:, :, :9], {}),
-    "k_cache must hold 2 texts as q, got 1": (X, C[:1], C[:1], {}),
+    "k_cache must hold 2 sequences as q, got 1": (X, C[:1], C[:1], {}),
     "must be one of .16, 32, 64, 128, 256., got 8": (X[..., :8], C[..., :8], C[..., :8], {}),
     "heads of k_cache must divide those of q = 3, got 2": (X[:, :3], C, C, {}),
     "nothing may be empty": (X, C[:, :, :0], C[:, :, :0], {}),

@@ -86,17 +86,18 @@ MISTAKES = [
      "the square root of the sum.",
      (DIVISOR, "d_k**0.5")),
     ("variance of the products",
-     "Your scores are divided by 4 d_k, the variance of 2 q·k. ‖k‖² also differs from key to "
-     "key. Add the variance of ‖k‖², and take the square root of the sum.",
+     "Your scores are divided by 4 d_k, which is only the variance of 2 q·k. ‖k‖² also differs "
+     "from key to key, so add its variance to 4 d_k. Then take the square root of the sum, "
+     "because the divisor must be a standard deviation.",
      (DIVISOR, "(4 * d_k)")),
     ("products alone",
      "Your scores are divided by 2√d_k, the standard deviation of 2 q·k alone. ‖k‖² also "
      "differs from key to key. Add the variance of ‖k‖² under the square root.",
      (DIVISOR, "(4 * d_k) ** 0.5")),
     ("by the mean distance",
-     "Your scores are divided by 2 d_k, the mean of ‖q − k‖². Softmax does not change if the "
-     "same number is added to all scores of a query, so the mean does not matter. Divide by the "
-     "standard deviation over the keys, as a formula in d_k.",
+     "Your scores are divided by 2 d_k, the mean of ‖q − k‖². Softmax does not change if the same "
+     "number is added to all scores of a query, so the mean does not matter. Divide by the "
+     "standard deviation of a query's scores, as a formula in d_k.",
      (DIVISOR, "(2 * d_k)")),
     ("expected standard deviation of each query",
      "Your scores are divided by √(4‖q‖² + 2 d_k), which differs from query to query. The "
@@ -117,18 +118,21 @@ MISTAKES = [
      "that.",
      (DIVISOR, "(7 * d_k) ** 0.5")),
     ("product not doubled",
-     "Your scores are divided by √(3 d_k), which would be right if q·k counted once. ‖q − k‖² "
-     "contains 2 q·k, whose variance is four times that of q·k. Include this factor.",
+     "Your scores are divided by √(3 d_k), which would be right if q·k occurred only once in the "
+     "score. ‖q − k‖² contains 2 q·k, whose variance is four times that of q·k. Include this "
+     "factor.",
      (DIVISOR, "(3 * d_k) ** 0.5")),
     ("product not doubled in the scores",
      "Your divisor is right, but your scores contain q·k only once. Expanded, ‖q − k‖² is ‖q‖² "
      "− 2 q·k + ‖k‖². Subtract 2 q·k.",
      ("2 * products", "products")),
     ("root of the number left out",
-     "Your scores are divided by 6√d_k. Take the square root of the whole variance, 6 d_k.",
+     "Your scores are divided by 6√d_k. Only the square root of the whole variance, 6 d_k, is the "
+     "standard deviation. Divide by √(6 d_k).",
      (DIVISOR, "(6 * d_k**0.5)")),
     ("root of the width left out",
-     "Your scores are divided by √6 · d_k. Take the square root of the whole variance, 6 d_k.",
+     "Your scores are divided by √6 · d_k. Only the square root of the whole variance, 6 d_k, is "
+     "the standard deviation. Divide by √(6 d_k).",
      (DIVISOR, "(6**0.5 * d_k)")),
     ("standard deviations added",
      "Your scores are divided by √(2 d_k) + √(4 d_k). The two terms are uncorrelated, so their "
@@ -154,9 +158,9 @@ MISTAKES = [
      "computes the power first, and then divides by 6 d_k and by 2. Write ** 0.5.",
      (DIVISOR, "(6 * d_k) ** 1 / 2")),
     ("half of the variance",
-     "Your scores are divided by 3 d_k, half of their variance. Divide by the square root of "
-     "the variance. (In Python, (6 * d_k) ** 1 / 2 is 3 d_k, because the power comes first. "
-     "Write ** 0.5.)",
+     "Your scores are divided by 3 d_k, half their variance. Divide by their standard deviation, "
+     "the square root of the variance. (In Python, (6 * d_k) ** 1 / 2 is 3 d_k, because the power "
+     "comes first. Write ** 0.5.)",
      (DIVISOR, "(3 * d_k)")),
     ("multiplied",
      "Your scores are multiplied by √(6 d_k). Divide by √(6 d_k).",
@@ -178,8 +182,8 @@ MISTAKES = [
      "sum over the d_k entries of a key, so divide by √(6 d_k).",
      (DIVISOR, "(6 * k.shape[-2]) ** 0.5")),
     ("root missing",
-     "Your scores are divided by their variance, 6 d_k. Divide by the square root of the "
-     "variance.",
+     "Your scores are divided by their variance, 6 d_k. Divide by their standard deviation, the "
+     "square root of the variance.",
      (DIVISOR, "(6 * d_k)")),
     ("by the width",
      "Your scores are divided by d_k. The standard deviation of a sum of d_k independent terms "
@@ -210,7 +214,8 @@ MISTAKES = [
      ("-distances", "products")),
     ("softmax over all queries", OVER_QUERIES, ("softmax(dim=-1)", "softmax(dim=-2)")),
     ("no softmax",
-     "You use the scores themselves as weights. Apply softmax to the scores first.",
+     "You use the scores themselves as weights. Weights must be positive and sum to 1. Apply "
+     "softmax to the scores first.",
      (".softmax(dim=-1)", "")),
     ("weights returned alone", WEIGHTS_ALONE, ("weights @ v", "weights")),
 ]  # fmt: skip

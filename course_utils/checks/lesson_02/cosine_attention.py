@@ -58,8 +58,8 @@ def mixtures(answer, q, k, v, temperature):
 
 
 SHORT = (
-    "Your result is right for vectors of ordinary length, but not for vectors of length 0.001 "
-    "or less, which have a direction too. If you add a small number to a length, or limit a length "
+    "Your result is right for vectors of ordinary norm, but not for vectors of norm 0.001 or "
+    "less, which have a direction too. If you add a small number to a norm, or clamp the norms "
     "from below, use 1e-12, as F.normalize does."
 )
 MISTAKES = [
@@ -70,24 +70,24 @@ MISTAKES = [
       "scores = scores.masked_fill(~k.any(dim=-1)[..., None, :], -torch.inf)\n"
       "    weights = scores.softmax")),
     ("zero output for a zero query",
-     "Your result is right, except that the output of a query of zeros is 0. All its cosines are 0,"
-     " so its weights are uniform. Return the mean of the values for it.",
+     "Your result is right, except that the output of a query of zeros is 0. All its cosines are "
+     "0, so its weights are uniform. For this query, return the mean of the values.",
      ("return weights @ v", "return weights * q.any(dim=-1)[..., None] @ v")),
     ("squared distance of unit vectors",
-     "Your scores are twice too large: they are 2 · cosine / temperature. Leave out the factor "
-     "2. If you use the squared distance between the unit vectors, which is 2 − 2 · cosine, "
-     "halve it.",
+     "Your scores are too large by a factor of 2: they are 2 · cosine / temperature. Leave out "
+     "the factor 2. If you use the squared distance between the unit vectors, which is 2 − 2 · "
+     "cosine, halve it.",
      ("/ temperature", "/ temperature * 2")),
     ("not normalized",
-     "Your weights still depend on the lengths of q and k. Normalize both, so that only their "
+     "Your weights still depend on the norms of q and k. Normalize both, so that only their "
      "directions count.",
      ("F.normalize(q, dim=-1)", "q"), ("F.normalize(k, dim=-1)", "k")),
     ("only queries normalized",
-     "Only q is normalized in your result, so the scores still grow with the length of a key. "
+     "Only q is normalized in your result, so the scores still grow with the norm of a key. "
      "Normalize k as well.",
      ("F.normalize(k, dim=-1)", "k")),
     ("only keys normalized",
-     "Only k is normalized in your result, so a longer query still has sharper weights. "
+     "Only k is normalized in your result, so a query of larger norm still has sharper weights. "
      "Normalize q as well.",
      ("F.normalize(q, dim=-1)", "q")),
     ("multiplied by temperature",
@@ -112,8 +112,8 @@ MISTAKES = [
      "because its default is 1 / √d_k.",
      ("/ temperature", "/ q.shape[-1] ** 0.5")),
     ("divided by squared lengths",
-     "Your vectors are divided by their squared lengths. A length is the square root of the sum "
-     "of squares, so divide by that square root.",
+     "Your vectors are divided by their squared norms. A norm is the square root of the sum of "
+     "squares, so divide by that square root.",
      ("F.normalize(q, dim=-1)", "q / q.square().sum(dim=-1, keepdim=True).clamp(min=1e-12)"),
      ("F.normalize(k, dim=-1)", "k / k.square().sum(dim=-1, keepdim=True).clamp(min=1e-12)")),
     ("temperature not used",
@@ -125,15 +125,15 @@ MISTAKES = [
      "temperature, before softmax.",
      (" / temperature", ""), ("weights @ v", "weights @ v / temperature")),
     ("one length for all rows",
-     "Your q is divided by one length for all its rows, and so is k. Each row is a vector with "
-     "a length of its own. Use F.normalize with dim=-1.",
+     "Your q is divided by one norm for all its rows, and so is k. Each row is a vector with a "
+     "norm of its own. Use F.normalize with dim=-1.",
      ("F.normalize(q, dim=-1)", "q / q.norm()"), ("F.normalize(k, dim=-1)", "k / k.norm()")),
     ("cosines with the wrong sign",
-     "You give the most weight to keys in the direction opposite to the query. Change the sign of "
-     "the cosines.",
+     "You give the most weight to keys that point away from the query. Change the sign of the "
+     "cosines.",
      ("/ temperature", "/ -temperature")),
     ("cosines without sign",
-     "Your negative cosines have lost their sign, so a key in the opposite direction gets a "
+     "Your negative cosines have lost their sign, so a key that points away from the query gets a "
      "large weight. Keep the sign. If you use abs, remove it.",
      ("scores.softmax", "scores.abs().softmax")),
     ("values normalized",
@@ -145,8 +145,8 @@ MISTAKES = [
      "so use dim=-1.",
      ("(q, dim=-1)", "(q, dim=-2)"), ("(k, dim=-1)", "(k, dim=-2)")),
     ("lengths along dimension 1",
-     "Right for matrices. With leading dimensions, your vectors are normalized along dimension "
-     "1, which is not the width. F.normalize without dim does this. Use dim=-1.",
+     "Your result is right for matrices. With leading dimensions, your vectors are normalized "
+     "along dimension 1, which is not the width. F.normalize without dim does this. Use dim=-1.",
      ("(q, dim=-1)", "(q)"), ("(k, dim=-1)", "(k)")),
     ("weights along dimension 1",
      "Your result is right for matrices. With more dimensions, your softmax runs over dimension "
@@ -163,23 +163,21 @@ MISTAKES = [
      "1. Apply softmax to the cosines first.",
      ("scores.softmax(dim=-1)", "scores")),
     ("zero vector breaks it",
-     "Right, except where a vector is zero: there your result is NaN. If you divide a zero "
-     "vector by its length, 0 / 0 is NaN. Give all lengths a lower limit of 1e-12, as "
-     "F.normalize does.",
+     "Right, except where a vector is zero: there your result is NaN. If you divide a zero vector "
+     "by its norm, 0 / 0 is NaN. Clamp all norms from below at 1e-12, as F.normalize does.",
      ("F.normalize(q, dim=-1)", "q / q.norm(dim=-1, keepdim=True)"),
      ("F.normalize(k, dim=-1)", "k / k.norm(dim=-1, keepdim=True)")),
     ("zero vector erased",
-     "Right, except where a vector is zero: there your outputs are 0. If you divide a zero "
-     "vector by its length, 0 / 0 is NaN. Softmax then makes the whole row of weights NaN, and "
-     "if you replace NaN after softmax, you erase the row. Replace NaN in the cosines, before "
-     "softmax.",
+     "Right, except where a vector is zero: there your outputs are 0. If you divide a zero vector "
+     "by its norm, 0 / 0 is NaN. Softmax then makes the whole row of weights NaN, and if you "
+     "replace NaN after softmax, you erase the row. Replace NaN in the cosines, before softmax.",
      ("F.normalize(q, dim=-1)", "q / q.norm(dim=-1, keepdim=True)"),
      ("F.normalize(k, dim=-1)", "k / k.norm(dim=-1, keepdim=True)"),
      ("scores.softmax(dim=-1)", "scores.softmax(dim=-1).nan_to_num()")),
     ("zero query breaks it",
-     "Right, except for a query of zeros, where your result is NaN. If you divide a zero query "
-     "by its length, 0 / 0 is NaN. Give the lengths of the queries a lower limit of 1e-12, as "
-     "F.normalize does.",
+     "Right, except for a query of zeros, where your result is NaN. If you divide a zero query by "
+     "its norm, 0 / 0 is NaN. Clamp the norms of the queries from below at 1e-12, as F.normalize "
+     "does.",
      ("F.normalize(q, dim=-1)", "q / q.norm(dim=-1, keepdim=True)")),
     ("weights not applied", WEIGHTS_ALONE, ("weights @ v", "weights")),
     ("softmax without a dimension",

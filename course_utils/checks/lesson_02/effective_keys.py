@@ -32,9 +32,9 @@ MISTAKES = [
      "Your result is e to the power of an entropy in bits. Use the natural logarithm, as in 2.4.",
      ("nats.exp()", "(nats / torch.tensor(2.0).log()).exp()")),
     ("weights above 0",
-     "Your result is the number of weights above 0, or above some small number. In this number, a "
-     "weight of 0.01 counts as much as a weight of 0.9. Return e^H, in which small weights count "
-     "less.",
+     "Your result is the number of weights above 0, or above some small number. In such a count, "
+     "a weight of 0.01 counts as much as a weight of 0.9. Return e^H, in which small weights "
+     "count less.",
      "(weights > 0).to(weights.dtype).sum(dim=-1)"),
     ("participation ratio",
      "Your result is 1 / Σp². This also measures how many keys count, but here the number must "
@@ -65,8 +65,8 @@ MISTAKES = [
      "Let such a weight add 0, as in 2.4.",
      ("entropy(weights)", "-(weights * weights.log()).sum(dim=-1)")),
     ("weights above equal share",
-     "Your result is the number of weights above 1/S. Equal weights are all 1/S, so this number "
-     "is 0 instead of S. Return e^H.",
+     "Your result is the number of weights above 1/S. If all weights are equal, none is above "
+     "1/S, so your result is 0 instead of S. Return e^H.",
      "(weights > 1 / weights.shape[-1]).to(weights.dtype).sum(dim=-1)"),
     ("mean over queries", ONE_FOR_ALL, (".exp()", ".exp().mean()")),
     ("mean entropy over queries", ONE_FOR_ALL, (".exp()", ".mean().exp()")),

@@ -59,8 +59,8 @@ def without_an_eps(reference, as_entropy):
 
 
 EPSILON = (
-    "Your result is right to a few digits, but its error is larger than rounding in float32 "
-    "explains. If you add a small number to the weights (an eps), leave it out. Let a weight of 0 "
+    "Your result is right to a few digits, but its error is larger than rounding in float32 would "
+    "cause. If you add a small number to the weights (an eps), leave it out. Let a weight of 0 "
     "add 0, with torch.xlogy or torch.where."
 )
 MISTAKES = [

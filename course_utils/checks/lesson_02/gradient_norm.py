@@ -100,7 +100,7 @@ MISTAKES = [
      "softmax saturates. Subtract ppᵀ from diag(p).",
      (" - outer", "")),
     ("outer product added",
-     "You add ppᵀ to diag(p). The matrix is diag(p) − ppᵀ, so subtract ppᵀ.",
+     "You add ppᵀ to diag(p). The Jacobian is diag(p) − ppᵀ, so subtract ppᵀ.",
      ("- outer", "+ outer")),
     ("root not taken",
      "Your result is the sum of the squared entries. Take the square root of this sum.",
@@ -144,9 +144,10 @@ MISTAKES = [
      "first.",
      ("scores.softmax(dim=-1)", "scores.exp() / scores.exp().sum(dim=-1, keepdim=True)")),
     ("rounded below zero",
-     "Your norms are right, but NaN where a weight is nearly 1. If you add terms such as Σp² "
-     "and −2 Σp³, they cancel there. Rounding can then make the sum negative, and the root of a "
-     "negative number is NaN. Add up the squares of all entries of diag(p) − ppᵀ instead.",
+     "Your norms are right, except where a weight is nearly 1. There they are NaN. If you add "
+     "terms such as Σp² and −2 Σp³, these terms cancel there. Rounding can then make the sum "
+     "negative, and the root of a negative number is NaN. Add up the squares of all entries of "
+     "diag(p) − ppᵀ instead.",
      ("jacobian.square().sum(dim=(-2, -1)).sqrt()",
       "(p.pow(2).sum(-1) - 2 * p.pow(3).sum(-1) + p.pow(2).sum(-1) ** 2).sqrt()")),
     ("maximum of all rows",
@@ -156,8 +157,8 @@ MISTAKES = [
      ("scores.softmax(dim=-1)",
       "(e := (scores - scores.max()).exp()) / e.sum(dim=-1, keepdim=True)")),
     ("identity in place of diag",
-     "You subtract ppᵀ from the identity matrix. The matrix is diag(p) − ppᵀ, and diag(p) has the "
-     "weights p_i on its diagonal, not 1. Use torch.diag_embed(p).",
+     "You subtract ppᵀ from the identity matrix. The Jacobian is diag(p) − ppᵀ, and diag(p) has "
+     "the weights p_i on its diagonal, not ones. Use torch.diag_embed(p).",
      ("p.diag_embed()", "torch.eye(p.shape[-1], dtype=p.dtype)")),
     ("first row alone",
      "Your result is the norm of only the first row of the matrix. Use all rows: sum the "

@@ -32,11 +32,12 @@ MISTAKES = [
      "the four lines of the lesson, and return the square root of the variance.",
      ("d_k * var_q * var_k", "d_k")),
     ("root missing",
-     "Your divisor is the variance of the scores. Return its square root, the standard deviation.",
+     "Your divisor is the variance of the scores. Scores divided by their standard deviation have "
+     "variance 1, so return the square root.",
      ("**0.5", "")),
     ("half of the variance",
-     "Your divisor is half of the variance. If you wrote x**1/2, Python computes x / 2, because "
-     "** comes before /. Write x**0.5.",
+     "Your divisor is half the variance of the scores. If you wrote x**1/2, Python computes x / "
+     "2, because ** comes before /. Write x**0.5.",
      ("0.5", "1 / 2")),
     ("variances outside the root",
      "Your divisor is √d_k · var_q · var_k, with the variances outside the square root. The "

@@ -45,9 +45,9 @@ MISTAKES = [
     ("not divided by root d k", NOT_SCALED, ("products / d_k**0.5", "products")),
     ("divided by d k", DIVIDED_BY_D_K, ("**0.5", "")),
     ("by d k and by 2",
-     "Your scores are divided by 2 d_k, as in the code above. In x / d_k**1 / 2, Python "
-     "computes the power first, and then divides twice, by d_k and by 2. Make one half the "
-     "exponent of d_k, so that you divide by √d_k.",
+     "Your scores are divided by 2 d_k, as in the code above. In x / d_k**1 / 2, Python computes "
+     "the power first, and then divides twice, by d_k and by 2. Divide by d_k**0.5, which is "
+     "√d_k.",
      ("0.5", "1 / 2")),
     ("by half of d k", HALF_OF_D_K, ("d_k**0.5", "(d_k**1 / 2)")),
     ("multiplied by root d k", MULTIPLIED, ("products /", "products *")),

@@ -49,13 +49,15 @@ def with_a_large_mean(answer, q, k):
 
 
 FLOAT32 = (
-    "Your variance is right, except where the mean is far larger than the standard deviation. Your "
-    "result is in float32, which rounds such scores too much. Keep the dtype of the inputs."
+    "Your variance is right, except where the mean is far larger than the standard deviation. "
+    "Your result is in float32, which rounds such scores too coarsely. Keep the dtype of the "
+    "inputs."
 )
 LARGE_MEAN = (
     "Your variance is right, except where the mean is far larger than the standard deviation. If "
     "you subtract the squared mean from the mean of the squares, rounding destroys the small "
-    "difference of these two huge numbers. Subtract the mean from each score first, then square."
+    "difference between these two huge numbers. Subtract the mean from each score first, then "
+    "square."
 )
 MISTAKES = [
     ("standard deviation",
@@ -87,8 +89,8 @@ MISTAKES = [
      "pair, so use sum(dim=-1).",
      ("dim=-1", "dim=0")),
     ("all pairs",
-     "You use all pairs of a query and a key. Here row i of q belongs only to row i of k. Use "
-     "these n pairs.",
+     "You score every query against every key. Here row i of q is paired only with row i of k. "
+     "Use these n pairs.",
      ("products.sum(dim=-1)", "q @ k.T")),
     ("variance of products",
      "Your result is the variance of all the individual products. A score is the sum of the d_k "
@@ -104,14 +106,14 @@ MISTAKES = [
      "variance of the plain dot products. Do not divide the scores.",
      ("sum(dim=-1)", "sum(dim=-1) / q.shape[-1] ** 0.5")),
     ("sum of variances",
-     "Your result is the sum of the variances of the d_k columns of products. In general, that is "
-     "only right if the columns are uncorrelated. Add the products of each pair first, then take "
-     "the variance.",
+     "Your result is the sum of the variances of the d_k columns of products. This equals the "
+     "variance of the scores only if the columns are uncorrelated. Add the products of each pair "
+     "first, then take the variance.",
      "(q * k).var(dim=0).sum()"),
     ("width times the variance of products",
-     "Your result is d_k times the variance of all the individual products. In general, that is "
-     "only close if the products are uncorrelated and have equal means in all columns. Add the "
-     "products of each pair first, then take the variance.",
+     "Your result is d_k times the variance of all the individual products. This is close to the "
+     "variance of the scores only if the products in different columns are uncorrelated and have "
+     "equal means. Add the products of each pair first, then take the variance.",
      "(q * k).var() * q.shape[-1]"),
     ("theory returned",
      "Your result is d_k, the variance that the lesson predicts for entries of variance 1. "

@@ -83,7 +83,7 @@ def to_the_digits_of_float64(answer, x, counts, *dim):
         if near and got[empty].isfinite().any():
             hint = (
                 "Your result is a finite number for an empty row, which must give −inf. If you "
-                "add a small number to the counts or to the sum, or limit them from below, leave "
+                "add a small number to the counts or to the sum, or clamp them from below, leave "
                 "this out. log 0 = −inf is right."
             )
             raise NamedMistake("finite for an empty row", hint)

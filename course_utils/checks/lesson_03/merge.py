@@ -118,9 +118,12 @@ NAIVE_LSE_HINT = (
     "Your lse matches a plain log Σ e^lse, but e^1000 overflows to inf and e^−800 underflows to "
     "0. Use torch.logsumexp, which subtracts the largest lse first."
 )
-ZERO_FOR_EMPTY = "Your lse is 0 where all parts are empty. Return −inf there."
+ZERO_FOR_EMPTY = (
+    "Your lse is 0 where all parts are empty. The sum of exponentials is 0 there, and log 0 is "
+    "−inf. Return −inf."
+)
 LOW_FOR_EMPTY = (
-    "Your lse is a finite number where all parts are empty, but it must be −inf. If you limit the "
+    "Your lse is a finite number where all parts are empty, but it must be −inf. If you clamp the "
     "log-sum-exps from below, or add a small number to the sum of exponentials, leave this out. "
     "log 0 = −inf is right."
 )
@@ -198,8 +201,8 @@ MISTAKES = [
      ("    return out, m + total.log()",
       LOOP.replace("torch.sigmoid(other - lse)[..., None]", "0.5"))),
     ("part with an empty query left out",
-     "You leave out a whole part if it has no key for one of the queries. Leave it out for that "
-     "query only.",
+     "You leave out a whole part if it has no key for one of the queries. But it may have keys "
+     "for other queries. Leave it out for that one query only.",
      ("zip(*parts,", "zip(*[(o, n) for o, n in parts if not n.isinf().any()] or [\n"
       "        (parts[0][0] * 0, parts[0][1] - torch.inf)],")),
     ("averaged two by two",
@@ -224,8 +227,8 @@ MISTAKES = [
      "exp, or 0 where it is −inf.",
      (SHARES, "(lses.exp() / lses.exp().sum(dim=0)).nan_to_num(0)")),
     ("merged lse not shifted",
-     NAIVE_LSE_HINT + "In the weights e^(lse − merged lse), subtract 0 where all parts are "
-         "empty. Then there is no NaN to replace with 0.",
+     NAIVE_LSE_HINT + " In the weights e^(lse − merged lse), subtract 0 where all parts are "
+     "empty. Then there is no NaN to replace with 0.",
      (SHARES, f"(lses - {NAIVE_LSE}).exp().nan_to_num(0)"), ("m + total.log()", NAIVE_LSE)),
     ("merged lse not shifted, nor kept from NaN",
      NAIVE_LSE_HINT + " In the weights e^(lse − merged lse), subtract 0 where all parts are empty, "
@@ -244,8 +247,8 @@ MISTAKES = [
      "the log-sum-exps with 0 before softmax, because softmax over −inf alone is NaN.",
      (SHARES, "lses.softmax(dim=-1)")),
     ("weights not normalized",
-     "Your output is the sum of the weighted outputs. Divide it by the sum of the weights, or by "
-     "1 where this sum is 0.",
+     "Your output is the sum of the weighted outputs, but the weights do not sum to 1. Divide it "
+     "by the sum of the weights, or by 1 where this sum is 0.",
      (SHARES, "e")),
     ("divided by the number of parts",
      "Your weighted outputs are divided by the number of parts. Divide by the sum of their "
@@ -260,7 +263,7 @@ MISTAKES = [
      ("m + total.log()", "lses.masked_fill(lses.isneginf().all(0), 0).logsumexp(0)")),
     ("lse very low for empty parts",
      "Your lse is a finite number where all parts are empty, and all parts get the same weight "
-     "where every lse is below some limit, such as −10⁹. Do not limit the log-sum-exps from "
+     "where every lse is below some limit, such as −10⁹. Do not clamp the log-sum-exps from "
      "below. Where all parts are empty, subtract 0 instead of the maximum.",
      ("    m = lses", "    lses = lses.clamp(min=-1e9)\n    m = lses")),
     ("query with an empty part left out",
@@ -274,14 +277,14 @@ MISTAKES = [
      "gives −inf a weight of 0 by itself.",
      (SHARES, "lses.masked_fill(lses.isneginf().any(0), 0).softmax(0)")),
     ("log-sum-exps cut off",
-     "Right, unless every lse of a query is far below 0. If you limit the log-sum-exps from "
-     "below, for example to −10⁴, all parts below the limit get the same weight. Use the "
+     "Right, unless every lse of a query is far below 0. If you clamp the log-sum-exps from "
+     "below, for example at −10⁴, all parts below the limit get the same weight. Use the "
      "log-sum-exps as they are.",
      ("    m = lses", "    lses = torch.where(lses.isinf(), lses, lses.clamp(min=-1e4))\n"
       "    m = lses")),
     ("log-sum-exps cut off, and those of empty parts",
-     "Your result is wrong where every lse of a query is far below 0 or −inf. If you limit the "
-     "log-sum-exps from below, for example to −10⁴, all parts below the limit get the same "
+     "Your result is wrong where every lse of a query is far below 0 or −inf. If you clamp the "
+     "log-sum-exps from below, for example at −10⁴, all parts below the limit get the same "
      "weight. Use the log-sum-exps as they are. Only where all parts are empty, subtract 0 "
      "instead of the maximum, and divide by 1.",
      ("    m = lses", "    lses = lses.clamp(min=-1e4)\n    m = lses")),

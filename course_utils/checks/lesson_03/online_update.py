@@ -145,7 +145,8 @@ MISTAKES = [
      OK + "Your out is an undivided sum. Divide it by the new ℓ, or by 1 where the new ℓ is 0.",
      (WHOLE, "both")),
     ("divided twice",
-     OK + "Your out is divided by ℓ twice. Divide once.", (BOTH, f"({BOTH}) / {SAFE}[..., None]")),
+     OK + "Your out is divided by ℓ twice. One division already makes the weights sum to 1, so "
+          "divide once.", (BOTH, f"({BOTH}) / {SAFE}[..., None]")),
     ("old output without its weight",
      OK + "But before the division, your old output has the weight e^(old m − new m), although "
           "it is already divided by the old ℓ. Give it the weight old ℓ · e^(old m − new m).",
@@ -205,13 +206,13 @@ MISTAKES = [
           "the weight old ℓ · e^(old m − new m) / new ℓ.",
      (BOTH, f"out + p @ v / {SAFE}[..., None]"), (WHOLE, "both")),
     ("outputs averaged",
-     OK + "Your out is the plain mean of the old output and the block's output. Each must count "
-          "as much as its sum of exponentials. Multiply the old out by old ℓ · e^(old m − new "
+     OK + "Your out is the plain mean of the old output and the block's output. Each must be "
+          "weighted by its sum of exponentials. Multiply the old out by old ℓ · e^(old m − new "
           "m), and add Σ e^(x − new m) v. Divide by the new ℓ, or by 1 where the new ℓ is 0.",
      (WHOLE, "(out + x.softmax(dim=-1).nan_to_num(0) @ v) / 2")),
     ("both outputs added",
-     OK + "Your out is the plain sum of the old output and the block's output. Each must count "
-          "as much as its sum of exponentials. Multiply the old out by old ℓ · e^(old m − new "
+     OK + "Your out is the plain sum of the old output and the block's output. Each must be "
+          "weighted by its sum of exponentials. Multiply the old out by old ℓ · e^(old m − new "
           "m), and add Σ e^(x − new m) v. Divide by the new ℓ, or by 1 where the new ℓ is 0.",
      (WHOLE, "out + x.softmax(dim=-1).nan_to_num(0) @ v")),
     ("block divided by itself",
@@ -252,18 +253,20 @@ MISTAKES = [
      "Your m is the smaller of the old m and the block's maximum, so an exponential can be above "
      "1 and overflow. Use torch.maximum.", ("maximum(", "minimum(")),
     ("block relative to the old maximum",
-     "The exponentials of your block are relative to the old m. Make them relative to the new m.",
+     "The exponentials of your block are relative to the old m, but the new ℓ must be relative to "
+     "the new m. Use e^(x − new m).",
      ("base[..., None]", "m.masked_fill(m == -torch.inf, 0)[..., None]")),
     ("sum relative to the old maximum",
      "You return the new m, but your ℓ is still relative to the old m. Multiply the old ℓ by "
      "e^(old m − new m), and use e^(x − new m) for the block.", (RESCALED, "ell"),
      ("base[..., None]", "m.masked_fill(m == -torch.inf, 0)[..., None]")),
     ("block relative to itself",
-     "The exponentials of your block are relative to the block's own maximum. Make them relative "
-     "to the new m, which can be larger.",
+     "The exponentials of your block are relative to the block's own maximum. The new m can be "
+     "larger, and all exponentials must be relative to it. Use e^(x − new m).",
      ("base[..., None]", "x.amax(dim=-1, keepdim=True).nan_to_num(neginf=0.0)")),
     ("block not shifted",
-     "The exponentials of your block are e^x. Subtract the maximum first: e^(x − new m).",
+     "The exponentials of your block are e^x. They can overflow, and they are not relative to the "
+     "new m. Use e^(x − new m).",
      ("(x - base[..., None])", "x")),
     ("nothing shifted",
      "Your ℓ is the old ℓ plus Σ e^x, with no maximum subtracted. Multiply the old ℓ by e^(old m "
@@ -278,7 +281,8 @@ MISTAKES = [
      "exponentials, e^(x − new m).",
      ("old + p.sum(dim=-1)", "old")),
     ("mean of the block",
-     "You add the mean of the block's exponentials to ℓ. Add their sum.", ("sum(", "mean(")),
+     "You add the mean of the block's exponentials to ℓ. But ℓ is a sum over all keys. Add the "
+     "sum of the exponentials.", ("sum(", "mean(")),
     ("old maximum returned",
      "Your m is the old one. Return the larger of the old m and the block's maximum.",
      ("return m_new", "return m")),
@@ -288,25 +292,25 @@ MISTAKES = [
      "0 only where it is −inf.",
      ("m_new.masked_fill(m_new == -torch.inf, 0)", "m_new.clamp(min=-1e4)")),
     ("nan while nothing is allowed",
-     "Your ℓ is NaN as long as a query has seen only −inf, because −inf − (−inf) is NaN. Where "
-     "the new m is −inf, subtract 0 instead, so that m stays −inf, and ℓ and out stay 0.",
+     "While a query has seen only scores of −inf, your ℓ is NaN, because −inf − (−inf) is NaN. "
+     "Where the new m is −inf, subtract 0 instead, so that m stays −inf, and ℓ and out stay 0.",
      ("m_new.masked_fill(m_new == -torch.inf, 0)", "m_new")),
     ("0 / 0 while nothing is allowed",
-     OK + "But your out is NaN as long as a query has seen only −inf, because 0 / 0 is NaN. Where "
-          "the new ℓ is 0, divide by 1.", (SAFE, "total")),
+     OK + "But while a query has seen only scores of −inf, your out is NaN, because 0 / 0 is NaN. "
+          "Where the new ℓ is 0, divide by 1.", (SAFE, "total")),
     *[(f"−inf replaced by {low}",
-       "Your m is a finite number as long as a query has seen only −inf. If you replace −inf "
-       "with a very low number, e^(x − m) is e^0 = 1 for forbidden keys, so they count. Keep "
-       "−inf in x and m, and subtract 0 where the new m is −inf.",
+       "While a query has seen only scores of −inf, its m must stay −inf, but yours is finite. If "
+       "you replace −inf with a very low number, e^(x − m) is e^0 = 1 for these scores, so they "
+       "count. Keep −inf in x and m, and subtract 0 where the new m is −inf.",
        ("    m_new", f"    m, x = m.clamp(min={low}), x.clamp(min={low})\n    m_new"))
       for low in ("-1e9", "-1e30")],
     ("m is 0",
-     "Your m is 0 as long as a query has seen only −inf. If you replace −inf with 0 in order to "
-     "subtract it, do not return this 0. Return −inf there.",
+     "While a query has seen only scores of −inf, its m must stay −inf, but yours is 0. If you "
+     "replace −inf with 0 in order to subtract it, do not return this 0. Return −inf there.",
      ("return m_new", "return base")),
     ("ℓ is 1",
-     "Your ℓ is 1 as long as a query has seen only −inf. If you replace 0 with 1 in order to "
-     "divide by it, do not return this 1. Return 0 there.",
+     "While a query has seen only scores of −inf, its ℓ must stay 0, but yours is 1. If you "
+     "replace 0 with 1 in order to divide by it, do not return this 1. Return 0 there.",
      ("new, total", f"new, {SAFE}")),
     ("state out of order",
      "Your m and ℓ are swapped. Return m, ell, out, in this order.",
@@ -315,16 +319,19 @@ MISTAKES = [
      "Your ℓ and out are swapped. Return m, ell, out, in this order.",
      (f"total, {WHOLE}", f"{WHOLE}, total")),
     ("one maximum for all rows",
-     "All your rows share one maximum. Each row needs its own: x.amax(dim=-1).",
+     "All your rows share one maximum, but each row has its own running maximum. Use "
+     "x.amax(dim=-1).",
      ("x.amax(dim=-1)", "x.max()")),
     ("one maximum returned for all rows",
      "You return one maximum, taken over all rows. Return one running maximum for each row.",
      ("return m_new", "return m_new.max().expand(m_new.shape)")),
     ("logarithm returned",
-     "You return the log-sum-exp in place of ℓ. Return ℓ itself, the sum of the exponentials.",
+     "You return the log-sum-exp in place of ℓ. The next block needs ℓ itself, so return the sum "
+     "of the exponentials.",
      ("return m_new, total", "return m_new, m_new + total.log()")),
     ("logarithm in m",
-     "You return m + log ℓ in place of m. Return the maximum itself.",
+     "You return m + log ℓ in place of m. The next block needs m and ℓ separately. Return the "
+     "maximum itself.",
      ("n m_new", "n m_new + total.log()")),
     ("rounded to float32",
      "Your result is what you get with float32, where numbers near −200,000 are 0.016 apart. Keep "

@@ -62,9 +62,9 @@ def nearly_right(answer):
 # Rounding in float32 costs less: (n + 4)·2⁻²⁴ of a weight, where n or all weights are small.
 EPSILON = 8e-7
 EPSILON_HINT = (
-    "Your weights are right to some digits, but their error is larger than that of float32. Once "
-    "the maximum is subtracted, the sum is at least 1 and needs no epsilon. If you add a small "
-    "number to the sum, leave it out."
+    "Your weights are right to some digits, but their error is larger than rounding in float32 "
+    "would cause. Once the maximum is subtracted, the sum is at least 1 and needs no epsilon. If "
+    "you add a small number to the sum, leave it out."
 )
 # A weight of bfloat16 has 8 significant bits, so rounding it costs at most 2⁻⁸ of it.
 HALF_UNIT = 1.02 * 2**-8
@@ -76,7 +76,7 @@ ROUNDED_HINT = (
 SMALL = (
     "small weights lost",
     "Right, except for small weights, which are too large or replaced by 0. The exponential e^(x "
-    "− m) may be tiny, and for a score of −inf it is exactly 0. Do not limit x − m, and do not "
+    "− m) may be tiny, and for a score of −inf it is exactly 0. Do not clamp x − m, and do not "
     "replace small exponentials.",
     ("(x.double() - m)", "(x.double() - m).clamp(min=-50)"),
 )
@@ -211,7 +211,7 @@ MISTAKES = [
      "maximum along dim before exp. Then there is no NaN to replace.",
      ("(x.double() - m)", "x"), ("(e / total)", "(e / total).nan_to_num(0.0)")),
     ("scores clamped",
-     "Your result is what you get if the scores are limited to a range, such as −50 to 50. All "
+     "Your result is what you get if the scores are clamped to a range, such as −50 to 50. All "
      "scores beyond a limit become equal, so they get the same weight. Leave the scores as they "
      "are, and subtract the maximum.",
      "torch.softmax(x.clamp(-50, 50), dim)"),
@@ -234,7 +234,8 @@ MISTAKES = [
      "Your result is what you get with 2^x instead of e^x. Use exp, not exp2.",
      (".exp()", ".exp2()")),
     ("not normalized",
-     "Your result contains the exponentials. Divide them by their sum.", ("e / total", "e")),
+     "Your result contains the exponentials. The weights must sum to 1 along dim, so divide them "
+     "by their sum.", ("e / total", "e")),
     ("keepdim missing",
      "Your maximum or your sum is aligned with the wrong dimension. Pass keepdim=True to both.",
      ("amax(dim, keepdim=True)", "amax(dim)"), (".double()", ""),

@@ -106,8 +106,9 @@ MISTAKES = [
      "Your result does not depend on T. Use softmax(x / T), and divide the gradient by T.",
      ("x / T", "x"), (PRODUCT, "p * (g - mean)")),
     ("mean of g not subtracted",
-     "Your result is what you get with p * g / T. Before multiplying by p, subtract from g its "
-     "mean under p: (p * g).sum(-1, keepdim=True).", ("(g - mean)", "g")),
+     "Your result is what you get with p * g / T, which leaves out a term, because each score "
+     "also changes all the other weights. Before multiplying by p, subtract from g its mean "
+     "weighted by p: (p * g).sum(-1, keepdim=True).", ("(g - mean)", "g")),
     ("mean not multiplied by p",
      "Your result is what you get with (p * g − p·g) / T, where p multiplies only g. But p must "
      "multiply the whole difference. Add parentheses: p * (g − p·g) / T.",
@@ -140,10 +141,12 @@ MISTAKES = [
      "You subtract Σ p² from g. Multiply p by g before you sum, not by itself: (p * g).sum(-1, "
      "keepdim=True).", ("(p * g).sum", "(p * p).sum")),
     ("plain mean subtracted",
-     "You subtract the plain mean of g. Weight the mean by p: (p * g).sum(-1, keepdim=True).",
+     "You subtract the plain mean of g. In gᵀppᵀ, each entry of g is weighted by p. Subtract the "
+     "weighted mean: (p * g).sum(-1, keepdim=True).",
      ("(p * g).sum", "g.mean")),
     ("plain sum subtracted",
-     "You subtract the plain sum of g. Weight the sum by p: (p * g).sum(-1, keepdim=True).",
+     "You subtract the plain sum of g. In gᵀppᵀ, each entry of g is weighted by p. Subtract the "
+     "weighted sum: (p * g).sum(-1, keepdim=True).",
      ("(p * g).sum", "g.sum")),
     ("mean of the products",
      "You divide p·g by n. The weights already sum to 1, so take the sum: (p * g).sum(-1, "

@@ -268,14 +268,14 @@ MISTAKES = [
      "softmax. Reduce only the last dimension, with dim=-1.",
      lambda blocks: streamed_entropy(x.flatten() for x in blocks)),
     ("low scores clamped",
-     "Right, unless scores are extremely low. If you limit scores from below, for example to "
-     "−10⁹, all scores below the limit become equal. Leave the scores as they are, and let a "
+     "Right, unless scores are extremely low. If you clamp the scores from below, for example at "
+     "−10⁹, all scores below this limit become equal. Leave the scores as they are, and let a "
      "score of −inf add 0 to both sums.",
      lambda blocks: streamed_entropy(x.clamp(min=-1e9) for x in blocks)),
     ("−inf replaced by a finite number",
-     "Right, unless all allowed scores of a row are extremely low. If you replace −inf with a "
-     "finite number, such as −10⁹, forbidden scores can then get all the weight. Keep −inf for "
-     "the maximum, and set its terms in both sums to 0, because 0 · −inf is NaN.",
+     "Right, unless all finite scores of a row are extremely low. If you replace −inf with a "
+     "finite number, such as −10⁹, the replaced scores can then get all the weight. Keep −inf for "
+     "the maximum, and let such scores add 0 to both sums, because 0 · −inf is NaN.",
      lambda blocks: streamed_entropy(x.double().nan_to_num(neginf=-1e9) for x in blocks)),
     ("wrong sign",
      "Your result has the wrong sign. The entropy, −Σ p log p, is 0 or more. Flip the sign.",
@@ -296,8 +296,8 @@ MISTAKES = [
      "it, divided by ℓ, from log ℓ. Sum (x − m) e^(x − m) instead.",
      (RETURN, "ell.log() - s / ell - m")),
     ("only the logarithm of ℓ",
-     "Your result is log ℓ. Since −log p = log ℓ − (x − m), subtract the mean of x − m under the "
-     "weights, which is Σ (x − m) e^(x − m) / ℓ.", (RETURN, "ell.log()")),
+     "Your result is log ℓ. Since −log p = log ℓ − (x − m), subtract the weighted mean of x − m, "
+     "which is Σ (x − m) e^(x − m) / ℓ.", (RETURN, "ell.log()")),
     ("log-sum-exp",
      "Your result is the log-sum-exp of the row, m + log ℓ. The entropy is the mean of −log p = "
      "log ℓ − (x − m). Leave out m, and subtract Σ (x − m) e^(x − m) / ℓ.",

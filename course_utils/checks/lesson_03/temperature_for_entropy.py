@@ -133,10 +133,10 @@ TOO_LOW = (
     "10⁻⁴ to 10⁴."
 )
 NEAR = (
-    "Your T is always within 30% or 0.02 of the right one, but its entropy is not always within 1% "
-    "of the target. If you add a small number to p, leave it out. If your search stops after few "
-    "steps, or at a fixed difference of T or of entropy, let it run longer. If you try a grid of "
-    "T, make it finer. If you halve the interval of T, halve that of log T instead."
+    "Your T is always within 30% or 0.02 of the right one, but its entropy is not always within "
+    "1% of the target. If you add a small number to p, leave it out. If your search stops after "
+    "few steps, or at a fixed difference of T or of entropy, let it run longer. If you try a grid "
+    "of T, make it finer. If you bisect on T, bisect on log T instead."
 )
 
 
@@ -204,15 +204,15 @@ def newtons_method(x, target):
 MISTAKES = [
     ("steps too small",
      "Your T is far off if the right T is far from 1. If each step adds a small multiple of the "
-     "error to T, the search ends before it gets there. Halve an interval of log T instead.",
+     "error to T, the search ends before it gets there. Bisect on log T instead.",
      steps_on_t),
     ("iteration that oscillates",
      "Your T is far off for a long row. If each step changes T in proportion to the error, the "
-     "steps can overshoot again and again. Halve an interval of log T instead.", damped_iteration),
+     "steps can overshoot again and again. Bisect on log T instead.", damped_iteration),
     ("Newton's method",
      "Your T is near 0 for some inputs, as if the search had jumped past the right T. If you use "
-     "Newton's method, a step from where the entropy hardly changes is far too long. Halve an "
-     "interval of log T instead.", newtons_method),
+     "Newton's method, a step from where the entropy hardly changes is far too long. Bisect on "
+     "log T instead.", newtons_method),
     ("multiplied by T",
      "Your search runs to the wrong end. A larger T must give a larger entropy. If you multiply "
      "the scores by T, divide them by T instead.", ("x.double() / middle", "x.double() * middle")),
@@ -232,17 +232,18 @@ MISTAKES = [
      "target. The target is an entropy, so compare it with H itself.",
      ("entropy < target", "entropy.exp() < target")),
     ("mean for sum",
-     "Your result is what you get with an entropy that is too small by a factor of n, as a mean "
-     "would be. The entropy is a sum, −Σ p log p. Use sum, not mean.", (".sum()", ".mean()")),
+     "Your T fits an entropy that is too small by a factor of n, as if you had taken a mean "
+     "instead of a sum. The entropy is a sum, −Σ p log p. Use sum, not mean.",
+     (".sum()", ".mean()")),
     ("ran to the bottom",
      "Your T is near 0, as if the search went down to its lower end. If the entropy is below the "
      "target, raise T. If the entropy is NaN, find out why, because every comparison with NaN is "
      "false.",
      "1e-4"),
     ("ran to the top",
-     "Your T is at the upper end of the search. You get this result if T rises although the "
-     "entropy is above the target, or if the entropy lacks its minus sign. Lower T whenever −Σ p "
-     "log p is above the target.", "1e4"),
+     "Your T is at the upper end of the search. You get this result if your search raises T "
+     "although the entropy is above the target, or if your entropy lacks its minus sign. Lower T "
+     "whenever −Σ p log p is above the target.", "1e4"),
     ("nan turns the search",
      "Your T is wrong where a weight is 0. If you compute p * p.log(), 0 · log 0 is 0 · −inf, "
      "which is NaN. Every comparison with NaN is false, so your search goes the wrong way. Use "

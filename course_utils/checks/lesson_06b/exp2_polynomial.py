@@ -125,16 +125,17 @@ FLOAT32 = (
     "10⁻⁸. Convert y and x first: y.double() / x.double().exp2()."
 )
 DIVIDED_BY_Y = (
-    "y is right, but your error is 2^x / y − 1, or the difference divided by y. The error is "
-    "relative to the exact value. Divide by 2^x."
+    "y is right, but your error is 2^x / y − 1, or the difference divided by y. A relative error "
+    "is relative to the exact value. Divide by 2^x."
 )
 POWERS = (
     "Your numbers are right, but you compute a power with 2.0**n, exp or exp2. On a GPU, this "
-    "would use the unit for exponentials. Add n << 23 to the bits of p instead."
+    "would use the special function units, which this method avoids. Add n << 23 to the bits of p "
+    "instead."
 )
 TOO_LOW = (
-    "Your result is right down to x = −126. Below that, float32 has no normal numbers, so adding "
-    "n << 23 to the bits no longer multiplies by 2^n. Clamp x at −126."
+    "Your result is right for x ≥ −126. Below that, float32 has no normal numbers, so adding n << "
+    "23 to the bits no longer multiplies by 2^n. Clamp x at −126."
 )
 P = "C[0] + f * (C[1] + f * (C[2] + f * C[3]))"
 BITS = "(p.view(torch.int32) + (n.to(torch.int32) << 23)).view(torch.float32)"
@@ -155,8 +156,8 @@ MISTAKES = [
      "made for 0 ≤ f < 1. Use floor.",
      ("x.floor()", "x.ceil()")),
     ("sign of the exponent",
-     "You subtract n from the exponent, so your y is about 2^(f − n). Add n << 23 to the bits of "
-     "p; do not subtract it.",
+     "You subtract n from the exponent, so your y is about 2^(f − n). Add n << 23 to the bits of p "
+     "instead of subtracting it.",
      ("+ (n.to(", "- (n.to(")),
     ("fraction alone",
      "Your result is 2^f, without the factor 2^n. The exponent starts at bit 23, so add n << 23 "
@@ -181,38 +182,36 @@ MISTAKES = [
      "loses one of them. Use +, which carries.",
      ("torch.int32) + (n", "torch.int32) | (n")),
     ("bits converted",
-     "Your result is what you get if the sum of the bits is converted to a float as a number. Use "
-     ".view(torch.float32), which keeps the bits as they are.",
+     "Your result is what you get if the sum of the bits is converted to a float of the same "
+     "value. But the sum already holds the bits of the right float. Use .view(torch.float32), "
+     "which keeps them as they are.",
      (".view(torch.float32)", ".to(torch.float32)")),
     ("clamped too low", TOO_LOW, ("min=-126", "min=-127")),
     ("clamped two too low", TOO_LOW, ("min=-126", "min=-128")),
     ("clamped at the least subnormal number", TOO_LOW, ("min=-126", "min=-149")),
     ("clamped too high",
-     "Your result is right down to x = −125, and constant below that. But float32 has normal "
-     "numbers down to 2^−126. Clamp x at −126.",
+     "Your result is right for x ≥ −125, but constant below that. float32 has normal numbers down "
+     "to 2^−126, so clamp x at −126.",
      ("min=-126", "min=-125")),
     ("clamped far too high",
-     "Your result is right down to x = −100, and constant below that. But float32 has normal "
-     "numbers down to 2^−126. Clamp x at −126.",
+     "Your result is right for x ≥ −100, but constant below that. float32 has normal numbers down "
+     "to 2^−126, so clamp x at −126.",
      ("min=-126", "min=-100")),
     ("0 at −126",
      "Your y is 0 at x = −126, but 2^(−126) is a normal number in float32. Leave y as it is there.",
      ("return y, error", "return torch.where(x <= -126, 0, y), error")),
     ("clamped from above",
-     "Your result is right up to x = 0, but it is 1 for every larger x. Clamp x only from below, "
-     "at −126.",
+     "Your result is right for x ≤ 0, but it is 1 for every larger x. Clamp x only from below, at "
+     "−126.",
      ("min=-126", "-126, 0")),
     ("clamped on both sides",
-     "Your result is right up to x = 126, and constant above that. Clamp x only from below, at "
-     "−126.",
+     "Your result is right for x ≤ 126, but constant above that. Clamp x only from below, at −126.",
      ("min=-126", "-126, 126")),
     ("clamped at the largest exponent",
-     "Your result is right up to x = 127, and constant above that. Clamp x only from below, at "
-     "−126.",
+     "Your result is right for x ≤ 127, but constant above that. Clamp x only from below, at −126.",
      ("min=-126", "-126, 127")),
     ("clamped at 30",
-     "Your result is right up to x = 30, and constant above that. Clamp x only from below, at "
-     "−126.",
+     "Your result is right for x ≤ 30, but constant above that. Clamp x only from below, at −126.",
      ("min=-126", "-126, 30")),
     ("shifted 1",
      "Your result is what you get if p is multiplied by 1 << n. This is 2^n only for n from 0 to "
@@ -223,11 +222,12 @@ MISTAKES = [
      "not x where x is negative. Use n = floor(x) and f = x − n.",
      ("x.floor()", "x.trunc()"), ("f = x - n", "f = (x - n).abs()")),
     ("cubic in 16 bits",
-     "Your result is slightly off, as if p were rounded to float16. Keep p in float32.",
+     "Your result is slightly off, as if p were rounded to float16. That leaves only 11 "
+     "significant bits. Keep p in float32.",
      (P, f"({P}).half().float()")),
     ("zeros in the error",
-     "Where you set y to 0, its error is 1. Leave y at 2^−126 there, or compute the error before "
-     "you set y to 0.",
+     "You set y to 0 for x below −126, and there its relative error is 1. Leave y at 2^−126, or "
+     "compute the error before you set y to 0.",
      ("x = x.clamp(min=-126)", "given, x = x, x.clamp(min=-126)"),
      ("    error =", "    y = torch.where(given < -126, 0, y)\n    error =")),
     ("Taylor's cubic",
@@ -245,10 +245,10 @@ MISTAKES = [
      "Your coefficients are in reverse order. C[0] is the constant term, and C[3] belongs to f³.",
      (P, "C[3] + f * (C[2] + f * (C[1] + f * C[0]))")),
     ("a square",
-     "Your polynomial has no f³ term. Add C[3] f³.",
+     "Your polynomial has no f³ term, so it is too small near f = 1. Add C[3] f³.",
      (" + f * C[3]", "")),
     ("power of e",
-     "Your result is e^x. The task is 2^x, so do not multiply x by log₂e.",
+     "Your result is e^x, but the task is 2^x. If you multiply x by log₂e, leave that out.",
      ("n = x.floor()", "x = x * 1.4426950408889634\n    n = x.floor()")),
     ("clamped after the split",
      "You clamp after splitting x, so f still belongs to the original x. For x = −∞, this f is "
@@ -305,8 +305,8 @@ MISTAKES = [
      "y is right, but your error is in percent. Leave out the factor 100.",
      (ERROR, f"100 * {ERROR}")),
     ("error before the clamp",
-     "y is right, but your error compares y with 2^x of the original x, which may be 0. Use the "
-     "clamped x.",
+     "y is right, but your error compares y with 2^x of the original x. For x below −126, y stays "
+     "at 2^−126, which is far larger than 2^x. Use the clamped x.",
      ("x = x.clamp(min=-126)", "given, x = x, x.clamp(min=-126)"), (
       RIGHT, "given.double().exp2()")),
     ("64 bits",
@@ -320,7 +320,7 @@ MISTAKES = [
      "Your polynomial has no C[0]. At f = 0, the polynomial must be 1. Add C[0].",
      ("C[0] + f *", "f *")),
     ("square for the cube",
-     "You multiply C[3] by f². It belongs to f³.",
+     "You multiply C[3] by f², but it belongs to f³. Multiply it by f³.",
      (P, "C[0] + f * (C[1] + f * (C[2] + C[3]))")),
     ("times n",
      "You multiply the cubic by n instead of 2^n. Add n << 23 to the bits of p.",
@@ -334,7 +334,8 @@ MISTAKES = [
      "value 2^f, are missing. Add n << 23 to the bits of p.",
      (BITS, "(n.to(torch.int32) << 23).view(torch.float32)")),
     ("clamped the wrong way",
-     "You clamp x from above, so every larger x becomes −126. Clamp it from below: min=−126.",
+     "You clamp x from above, so every x larger than −126 becomes −126. Clamp x from below: "
+     "x.clamp(min=-126).",
      ("min=-126", "max=-126")),
     ("quotient returned",
      "y is right, but you return the largest y / 2^x. Subtract 1 first, so that an exact y has "
@@ -347,7 +348,8 @@ MISTAKES = [
      "y is right, but you return the sum of the errors. Return the largest one.",
      (".abs().max()", ".abs().sum()")),
     ("negative fraction",
-     "Your f is negative for negative x, as x.frac() is. With n = floor(x), f must be x − n.",
+     "Your f is negative for negative x, as with x.frac(). The cubic is made for 0 ≤ f < 1. Use n "
+     "= floor(x) and f = x − n.",
      ("f = x - n", "f = x.frac()")),
     ("n not rounded down",
      "Your f is right, but n is x rounded toward 0. Negative x must be rounded down. Use n = "

@@ -102,7 +102,8 @@ MISTAKES = [
      (KV, "kv_head = head % (tl.num_programs(0) // GROUP)")),
     ("place in the group",
      "Your result is what you get with head % GROUP, which is the position of a query head within "
-     "its group. The key head is the number of the group. Use head // GROUP.",
+     "its group. You need the number of the group, because each group has one key head. Use head "
+     "// GROUP.",
      (KV, "kv_head = head % GROUP")),
     ("divided by the heads",
      "Your result is what you get if head is divided by the number of key heads. But GROUP query "
@@ -127,22 +128,22 @@ MISTAKES = [
      (K_AT, K_AT.replace("kv_head * k_h + ", ""))),
     ("first of the group",
      "Your kernel reads past the end of the cache. This happens with head // GROUP * GROUP, which "
-     "is the first query head of the group. The key head is the number of the group. Use head // "
-     "GROUP.",
+     "is the first query head of the group. You need the number of the group, because each group "
+     "has one key head. Use head // GROUP.",
      (KV, "kv_head = head // GROUP * GROUP")),
     ("batch and head exchanged",
      "You swap the strides of batch and head. Multiply the batch index by k_b and v_b, and the "
-     "key head by k_h and v_h.",
+     "index of the key head by k_h and v_h.",
      ("batch * k_b + kv_head * k_h",
       "kv_head * k_b + batch * k_h"), ("batch * v_b + kv_head * v_h",
       "kv_head * v_b + batch * v_h")),
     ("batch and head exchanged for the keys",
      "`v_at` is right, but in `k_at` you swap the strides of batch and head. Multiply the batch "
-     "index by k_b, and the key head by k_h.",
+     "index by k_b, and the index of the key head by k_h.",
      ("batch * k_b + kv_head * k_h", "kv_head * k_b + batch * k_h")),
     ("batch and head exchanged for the values",
      "`k_at` is right, but in `v_at` you swap the strides of batch and head. Multiply the batch "
-     "index by v_b, and the key head by v_h.",
+     "index by v_b, and the index of the key head by v_h.",
      ("batch * v_b + kv_head * v_h", "kv_head * v_b + batch * v_h")),
     ("one number of each",
      "Your kernel reads one number of each key and value, D times. A key has D numbers, which are "
@@ -150,148 +151,149 @@ MISTAKES = [
      ("* k_s + d[None, :]", "* k_s + 0 * d[None, :]"),
      ("* v_s + d[None, :]", "* v_s + 0 * d[None, :]")),
     ("batch forgotten",
-     "Your result is right for the first item of the batch, but the other items use its keys and "
-     "values as well. Add batch * k_b to `k_at` and batch * v_b to `v_at`.",
+     "Your result is right for the first sequence of the batch, but the other sequences use its "
+     "keys and values as well. Add batch * k_b to `k_at` and batch * v_b to `v_at`.",
      (K_AT, K_AT.replace("batch * k_b + ", "")), (V_AT, V_AT.replace("batch * v_b + ", ""))),
     ("batch forgotten for the values",
-     "Your result is right for the first item of the batch, but the other items use its values as "
-     "well. Add batch * v_b to `v_at`.",
+     "Your result is right for the first sequence of the batch, but the other sequences use its "
+     "values as well. Add batch * v_b to `v_at`.",
      (V_AT, V_AT.replace("batch * v_b + ", ""))),
     ("batch forgotten for the keys",
-     "Your result is right for the first item of the batch, but the other items use its keys as "
-     "well. Add batch * k_b to `k_at`.",
+     "Your result is right for the first sequence of the batch, but the other sequences use its "
+     "keys as well. Add batch * k_b to `k_at`.",
      (K_AT, K_AT.replace("batch * k_b + ", ""))),
     ("strides of the keys for both",
      "Your result is right only if k and v have the same strides, but they may differ. Use v_b, "
      "v_h and v_s for the values.",
      (V_AT, K_AT)),
     ("rows one after another",
-     "Your offsets are right only if neighboring keys, and neighboring values, of a head are D "
-     "numbers apart. They may be further apart. Multiply j by k_s for the keys and by v_s for the "
-     "values.",
+     "Your offsets are right only if neighboring rows of a head are D numbers apart, in k as well "
+     "as in v. But they may be further apart. Multiply j by k_s in `k_at` and by v_s in `v_at`.",
      ("* k_s", "* D"), ("* v_s", "* D")),
     ("keys of a head one after another",
-     "Your offsets are right only if neighboring keys of a head are D numbers apart. They may be "
-     "further apart. Multiply j by k_s in `k_at`.",
+     "Your `k_at` is right only if neighboring keys of a head are D numbers apart. But they may be "
+     "further apart. Multiply j by k_s.",
      ("* k_s", "* D")),
     ("values of a head one after another",
-     "Your offsets are right only if neighboring values of a head are D numbers apart. They may "
-     "be further apart. Multiply j by v_s in `v_at`.",
+     "Your `v_at` is right only if neighboring values of a head are D numbers apart. But they may "
+     "be further apart. Multiply j by v_s.",
      ("* v_s", "* D")),
     ("heads of the keys one after another",
-     "Your offsets are right only if each head of k starts where the previous one ends. But a "
-     "cache may have unused rows after each head. Multiply the key head by k_h.",
+     "Your `k_at` is right only if each head of k starts where the previous one ends. But a cache "
+     "may have unused rows after each head. Multiply the index of the key head by k_h.",
      ("* k_h", "* S * D")),
     ("heads of the values one after another",
-     "Your offsets are right only if each head of v starts where the previous one ends. But v may "
-     "be stored differently. Multiply the key head by v_h in `v_at`.",
+     "Your `v_at` is right only if each head of v starts where the previous one ends. But a cache "
+     "may have unused rows after each head. Multiply the index of the key head by v_h.",
      ("* v_h", "* S * D")),
     ("heads one after another",
-     "Your offsets are right only if each head starts where the previous one ends. But a cache "
-     "may have unused rows after each head. Multiply the key head by k_h for the keys and by v_h "
-     "for the values.",
+     "Your offsets are right only if each head starts where the previous one ends. But a cache may "
+     "have unused rows after each head. Multiply the index of the key head by k_h in `k_at` and by "
+     "v_h in `v_at`.",
      ("* k_h", "* S * D"), ("* v_h", "* S * D")),
     ("strides of heads exchanged",
-     "You multiply the key head by v_h in `k_at` and by k_h in `v_at`. k and v may have different "
-     "strides. Use k_h in `k_at` and v_h in `v_at`.",
+     "You multiply the index of the key head by v_h in `k_at` and by k_h in `v_at`. But k and v "
+     "may have different strides. Use k_h in `k_at` and v_h in `v_at`.",
      (K_AT, K_AT.replace("* k_h", "* v_h")), (V_AT, V_AT.replace("* v_h", "* k_h"))),
     ("items one after another",
-     "Your offsets are right only if each item of the batch starts where the previous one ends. "
-     "But a cache may have unused rows in between. Multiply batch by k_b for the keys and by v_b "
-     "for the values.",
+     "Your offsets are right only if each sequence of the batch starts where the previous one "
+     "ends. But a cache may have unused rows in between. Multiply batch by k_b in `k_at` and by "
+     "v_b in `v_at`.",
      ("batch * k_b", BATCH), ("batch * v_b", BATCH)),
     ("items of the keys one after another",
-     "Your offsets are right only if each item of the batch starts where the previous one ends. "
-     "But a cache may have unused rows in between. Multiply batch by k_b in `k_at`.",
+     "Your `k_at` is right only if each sequence of the batch starts where the previous one ends. "
+     "But a cache may have unused rows in between. Multiply batch by k_b.",
      ("batch * k_b", BATCH)),
     ("items of the values one after another",
-     "Your offsets are right only if each item of the batch starts where the previous one ends. "
-     "But a cache may have unused rows in between. Multiply batch by v_b in `v_at`.",
+     "Your `v_at` is right only if each sequence of the batch starts where the previous one ends. "
+     "But a cache may have unused rows in between. Multiply batch by v_b.",
      ("batch * v_b", BATCH)),
     ("stride of the keys for the rows of values",
-     "`k_at` is right, but you multiply j by k_s in `v_at` as well. k and v may have different "
-     "strides. Multiply j by v_s in `v_at`.",
+     "`k_at` is right, but in `v_at` you multiply j by k_s. This is a stride of k, and v may have "
+     "different strides. Multiply j by v_s.",
      (V_AT, V_AT.replace("v_s", "k_s"))),
     ("stride of the keys for the items of values",
-     "`k_at` is right, but you multiply batch by k_b in `v_at` as well. k and v may have "
-     "different strides. Multiply batch by v_b in `v_at`.",
+     "`k_at` is right, but in `v_at` you multiply batch by k_b. This is a stride of k, and v may "
+     "have different strides. Multiply batch by v_b.",
      (V_AT, V_AT.replace("v_b", "k_b"))),
     ("stride of the keys for the heads of values",
-     "`k_at` is right, but you multiply the key head by k_h in `v_at` as well. k and v may have "
-     "different strides. Multiply it by v_h in `v_at`.",
+     "`k_at` is right, but in `v_at` you multiply the index of the key head by k_h. This is a "
+     "stride of k, and v may have different strides. Multiply it by v_h.",
      (V_AT, V_AT.replace("* v_h", "* k_h"))),
     ("all as if whole",
-     "Your offsets are right only if k and v are contiguous, but a cache need not be contiguous. "
-     "Use the strides k_b, k_h and k_s for k, and v_b, v_h and v_s for v.",
+     "Your offsets are right only if k and v are contiguous, and they need not be. Use the strides "
+     "k_b, k_h and k_s in `k_at`, and v_b, v_h and v_s in `v_at`.",
      (K_AT, "((batch * (tl.num_programs(0) // GROUP) + kv_head) * S + j[:, None]) * D"),
      (V_AT, "((batch * (tl.num_programs(0) // GROUP) + kv_head) * S + j[:, None]) * D")),
     ("keys as if whole",
-     "Your offsets are right only if k is contiguous, but a cache need not be contiguous. Use "
-     "its strides k_b, k_h and k_s.",
+     "Your `k_at` is right only if k is contiguous, and it need not be. Use the strides of k: k_b, "
+     "k_h and k_s.",
      (K_AT, "((batch * (tl.num_programs(0) // GROUP) + kv_head) * S + j[:, None]) * D")),
     ("values as if whole",
-     "Your offsets are right only if v is contiguous, but a cache need not be contiguous. Use "
-     "its strides v_b, v_h and v_s.",
+     "Your `v_at` is right only if v is contiguous, and it need not be. Use the strides of v: v_b, "
+     "v_h and v_s.",
      (V_AT, "((batch * (tl.num_programs(0) // GROUP) + kv_head) * S + j[:, None]) * D")),
     ("strides exchanged",
-     "You swap the strides of heads and keys. Multiply the key head by k_h and v_h, and j by k_s "
-     "and v_s.",
+     "You swap the strides of heads and rows. Multiply the index of the key head by k_h and j by "
+     "k_s in `k_at`, and use v_h and v_s in the same way in `v_at`.",
      ("kv_head * k_h + j[:, None] * k_s",
       "kv_head * k_s + j[:, None] * k_h"), ("kv_head * v_h + j[:, None] * v_s",
       "kv_head * v_s + j[:, None] * v_h")),
     ("strides of the keys exchanged",
-     "`v_at` is right, but in `k_at` you swap the strides of heads and keys. Multiply the key head "
-     "by k_h, and j by k_s.",
+     "`v_at` is right, but in `k_at` you swap the strides of heads and keys. Multiply the index of "
+     "the key head by k_h, and j by k_s.",
      ("kv_head * k_h + j[:, None] * k_s", "kv_head * k_s + j[:, None] * k_h")),
     ("strides of the values exchanged",
-     "`k_at` is right, but in `v_at` you swap the strides of heads and values. Multiply the key "
-     "head by v_h, and j by v_s.",
+     "`k_at` is right, but in `v_at` you swap the strides of heads and values. Multiply the index "
+     "of the key head by v_h, and j by v_s.",
      ("kv_head * v_h + j[:, None] * v_s", "kv_head * v_s + j[:, None] * v_h")),
     ("strides of rows times D",
-     "Your kernel reads neighboring keys, and neighboring values, D times too far apart. The "
-     "strides k_s and v_s already count numbers, not rows. Multiply j by k_s and by v_s alone.",
+     "In your offsets, neighboring keys and neighboring values are D times too far apart. The "
+     "strides k_s and v_s already count numbers, not rows. Multiply j by k_s or v_s alone.",
      ("* k_s", "* k_s * D"), ("* v_s", "* v_s * D")),
     ("strides of rows times the block",
-     "Your kernel reads neighboring keys, and neighboring values, BLOCK times too far apart. The "
-     "strides k_s and v_s already lead from one row to the next. Multiply j by k_s and by v_s "
-     "alone.",
+     "In your offsets, neighboring keys and neighboring values are BLOCK times too far apart. The "
+     "strides k_s and v_s already lead from one row to the next. Multiply j by k_s or v_s alone.",
      ("* k_s", "* k_s * BLOCK"), ("* v_s", "* v_s * BLOCK")),
     ("strides of heads times S",
-     "Your kernel reads the key heads S times too far apart. The strides k_h and v_h already lead "
-     "from one head to the next. Multiply the key head by k_h and by v_h alone.",
+     "In your offsets, neighboring key heads are S times too far apart. The strides k_h and v_h "
+     "already lead from one head to the next. Multiply the index of the key head by k_h or v_h "
+     "alone.",
      ("* k_h", "* S * k_h"), ("* v_h", "* S * v_h")),
     ("strides of items times the heads",
-     "Your kernel reads the items of the batch too far apart. The strides k_b and v_b already lead "
-     "from one item to the next. Multiply the batch index by k_b and by v_b alone.",
+     "In your offsets, the sequences of the batch are too far apart. The strides k_b and v_b "
+     "already lead from one sequence to the next. Multiply the batch index by k_b or v_b alone.",
      ("batch * k_b", "batch * tl.num_programs(0) * k_b"),
      ("batch * v_b", "batch * tl.num_programs(0) * v_b")),
     ("key heads of the batch numbered",
-     "Your result is what you get if the key heads of the whole batch are numbered, and this "
-     "number is multiplied by k_h and v_h. This is right only if each item starts where the last "
-     "head of the previous one ends. Multiply the batch index by k_b and by v_b.",
+     "Your result is what you get if the key heads of the whole batch are numbered consecutively, "
+     "and this index is multiplied by k_h and v_h. But the next sequence need not start one head "
+     "stride after the last head. Multiply the batch index by k_b and v_b, and only the key head's "
+     "index within its sequence by k_h and v_h.",
      ("batch * k_b", "batch * (tl.num_programs(0) // GROUP) * k_h"),
      ("batch * v_b", "batch * (tl.num_programs(0) // GROUP) * v_h")),
     ("numbers of a key apart",
-     "Your kernel reads the numbers of a key D numbers apart, but they are adjacent. Add d[None, "
-     ":] as it is.",
+     "In your offsets, the D numbers of a key or value are D apart, but in memory they are "
+     "adjacent. Add d[None, :] as it is.",
      ("* k_s + d[None, :]", "* k_s + d[None, :] * D"),
      ("* v_s + d[None, :]", "* v_s + d[None, :] * D")),
     ("row of the query added",
-     "Your result is what you get if row is part of the offsets in k and v. But row is the offset "
-     "of the query in q. Use batch * k_b and batch * v_b instead.",
+     "Your result is what you get if `row` is part of the offsets in k and v. But `row` is the "
+     "offset of the query in q. Use batch * k_b and batch * v_b instead.",
      ("batch * k_b", "row"), ("batch * v_b", "row")),
     ("keys read backwards",
-     "Your kernel reads the keys and values in reverse order, and starts one row past the last. "
-     "Multiply j itself by k_s and by v_s.",
+     "Your kernel reads the keys and values in reverse order, and starts one row after the last, "
+     "as with S - j. Multiply j itself by k_s and v_s.",
      ("j[:, None] * k_s", "(S - j[:, None]) * k_s"),
      ("j[:, None] * v_s", "(S - j[:, None]) * v_s")),
     ("multiplied before it is divided",
-     "Your kernel starts query heads of one group at different addresses, as head * k_h // GROUP "
-     "does. Divide first: use head // GROUP * k_h and head // GROUP * v_h.",
+     "In your result, query heads of one group read from different addresses, as with head * k_h "
+     "// GROUP. They must all read the same key head. Divide first: use head // GROUP * k_h and "
+     "head // GROUP * v_h.",
      ("kv_head * k_h", "head * k_h // GROUP"), ("kv_head * v_h", "head * v_h // GROUP")),
     ("batch in place of head",
-     "Your result is what you get if batch and head are swapped. The key head is head // GROUP, "
-     "and k_b and v_b belong to batch.",
+     "Your result is what you get if batch and head are swapped. Use head // GROUP as the key "
+     "head, and multiply batch by k_b and v_b.",
      (KV, "kv_head = batch // GROUP"), ("batch * k_b", "head * k_b"),
      ("batch * v_b", "head * v_b")),
     ("bytes",
@@ -305,14 +307,14 @@ MISTAKES = [
      ("j[:, None] * k_s + d[None, :]", "j[:, None] + d[None, :] * k_s"),
      ("j[:, None] * v_s + d[None, :]", "j[:, None] + d[None, :] * v_s")),
     ("keys side by side",
-     "Your result is what you get if j is added as it is, so that each key or value starts only "
-     "one number after the previous one. From one to the next it is k_s numbers for keys and v_s "
-     "for values. Multiply j by these strides.",
+     "Your result is what you get if j is added without a factor. Then each key or value starts "
+     "only one number after the previous one, but they are k_s or v_s numbers apart. Multiply j by "
+     "k_s in `k_at` and by v_s in `v_at`.",
      ("j[:, None] * k_s", "j[:, None]"),
      ("j[:, None] * v_s", "j[:, None]")),
     ("keys side by side, values right",
-     "`v_at` is right, but your `k_at` adds j as it is, so that each key starts only one number "
-     "after the previous one. From one key to the next it is k_s numbers. Multiply j by k_s.",
+     "`v_at` is right, but your `k_at` adds j without a factor. Then each key starts only one "
+     "number after the previous one, but they are k_s numbers apart. Multiply j by k_s.",
      ("j[:, None] * k_s", "j[:, None]")),
 ]  # fmt: skip
 

@@ -123,7 +123,7 @@ WIDE = (
 )
 NARROW = (
     "Your result is right for these inputs, but your products are added in 16 bits, where larger "
-    "sums overflow. Give tl.dot a float32 accumulator, and no 16-bit out_dtype."
+    "sums overflow. Give tl.dot a float32 accumulator, and do not ask for a 16-bit out_dtype."
 )
 ELL = "tl.sum(p, axis=1)"
 DOT = "tl.dot(p.to(v.dtype), v, acc)"
@@ -150,8 +150,8 @@ MISTAKES = [
      "the scores in float32. Only the factors of the product may have 16 bits.",
      (ELL, f"{ELL}\n        ell = ell.to(v.dtype)")),
     ("sum rounded in each block",
-     "Your result is what you get if ℓ is rounded to float16 in each block. Keep ℓ in float32. "
-     "Only the factors of the product may have 16 bits.",
+     "Your result is what you get if ℓ is rounded to float16 in each block, which makes the "
+     "logsumexp inaccurate. Keep ℓ in float32. Only the factors of the product may have 16 bits.",
      (f"ell * shrink + {ELL}", f"(ell * shrink + {ELL}).to(v.dtype).to(tl.float32)")),
     ("scores in 16 bits",
      "Your result is what you get if the scores are rounded to float16 before the exponential. A "
@@ -195,8 +195,8 @@ MISTAKES = [
      "shrink[:, None].",
      ("acc * shrink[:, None]", "acc * shrink[None, :]")),
     ("added twice",
-     "You add acc twice, because tl.dot(a, b, acc) already adds it. Use tl.dot(a, b, acc) as the "
-     "new acc.",
+     "You add acc twice, because tl.dot(a, b, acc) already adds it. Store the result of tl.dot(a, "
+     "b, acc) in acc, and add nothing to it.",
      (DOT, f"acc + {DOT}")),
     ("softmax within the block",
      "You divide p by the sum of its block. But the weights need the sum over all blocks, and the "
@@ -212,31 +212,33 @@ MISTAKES = [
      ("ell * shrink + tl.sum(p, axis=1)",
       "(ell + tl.sum(p, axis=1)) * shrink")),
     ("sum over the queries",
-     "Your ℓ sums over the queries. Each row of p belongs to one query, so sum along the rows: "
-     "axis=1.",
+     "Your ℓ sums over the queries, but it must sum over the keys. Each row of p belongs to one "
+     "query, so sum along the rows: axis=1.",
      (ELL, "tl.sum(p, axis=0)")),
     ("one sum for all",
-     "Your ℓ is one sum for all queries. Each row of p belongs to one query, so sum along the "
-     "rows: axis=1.",
+     "Your ℓ is one sum for all queries, but each query needs its own. Each row of p belongs to "
+     "one query, so sum along the rows: axis=1.",
      (ELL, "tl.sum(p)")),
     ("bfloat16",
-     "Your result is what you get if the products are in bfloat16, but v is float16. (The "
-     "interpreter also computes products in bfloat16 incorrectly.) Use p.to(v.dtype).",
+     "Your result is what you get if p and v are converted to bfloat16. That loses precision, and "
+     "the interpreter computes bfloat16 products incorrectly. Leave v in float16, and use "
+     "p.to(v.dtype).",
      (DOT, "tl.dot(p.to(tl.bfloat16), v.to(tl.bfloat16), acc)")),
     ("sum replaced",
-     "Your ℓ is the sum of the last block only. Add the sum of each block to ell * shrink.",
+     "Your ℓ is the sum of the last block only, so the earlier blocks are lost. Add the sum of "
+     "each block to ell * shrink.",
      ("ell * shrink + ", "")),
     ("product replaced",
-     "Your O is the product of the last block only. Add the product of each block to acc * "
-     "shrink[:, None].",
+     "Your O is the product of the last block only, so the earlier blocks are lost. Add the "
+     "product of each block to acc * shrink[:, None].",
      (DOT, "tl.dot(p.to(v.dtype), v)")),
     ("divided at every block",
      "You divide O by ℓ in every block, and the last lines divide by ℓ again. Do not divide in "
      "the loop.",
      (DOT, f"{DOT} / ell[:, None]")),
     ("nothing kept",
-     "Your ℓ and O come from the last block only. Add the sum of each block to ell * shrink, and "
-     "its product to acc * shrink[:, None].",
+     "Your ℓ and O come from the last block only, so the earlier blocks are lost. Add the sum of "
+     "each block to ell * shrink, and its product to acc * shrink[:, None].",
      ("ell * shrink + ", ""), (DOT, "tl.dot(p.to(v.dtype), v)")),
     ("both rescaled after adding",
      "You also rescale what the new block adds to ℓ and O. Only the old ℓ and O were computed "
@@ -248,7 +250,8 @@ MISTAKES = [
      "Use v as it is.",
      (DOT, "tl.dot(p.to(v.dtype), tl.trans(v), acc)")),
     ("largest in place of the sum",
-     "Your ℓ adds only the largest p of each block. Add the sum of all p in the block.",
+     "Your ℓ adds only the largest p of each block, but every key has a weight. Add the sum of all "
+     "p in the block.",
      (ELL, "tl.max(p, axis=1)")),
     ("keys for values",
      "Your O is what you get if p is multiplied by k. O is the weighted sum of the values. "

@@ -88,12 +88,12 @@ JUST_TAU = (
     "exactly 2^tau. Rescale only where it exceeds 2^tau: > instead of >=."
 )
 SO_FAR = (
-    "Your exponentials are computed relative to the largest score so far, but ℓ and O relative to "
-    "m. As long as m stays, use e^(score − m)."
+    "Your exponentials are relative to the largest score so far, but ℓ and O are relative to m, "
+    "which may be lower. As long as m stays, use e^(score − m)."
 )
 NEWEST = (
-    "Where the largest score of a block is above m, your exponentials are computed relative to "
-    "this score, but ℓ and O relative to m. As long as m stays, use e^(score − m)."
+    "Where the largest score of a block is above m, your exponentials are relative to this score, "
+    "but ℓ and O are relative to m. As long as m stays, use e^(score − m)."
 )
 
 MISTAKES = [
@@ -108,8 +108,8 @@ MISTAKES = [
      "the largest score of this block instead.",
      (COUNT, "(rescales + grown).clamp(max=1)")),
     ("last block counted",
-     "Your output and logsumexp are right, but your count is that of the last block only. Add it "
-     "to the count so far.",
+     "Your output and logsumexp are right, but your count only covers the last block. Add the "
+     "rescales of each block to the count so far.",
      (COUNT, "grown.long()")),
     ("always rescaled",
      "Your output and logsumexp are right, but you rescale whenever the maximum grows. Rescale "
@@ -125,7 +125,7 @@ MISTAKES = [
      (GROWN, "top - m > tau")),
     ("tau multiplied the wrong way",
      "Your result is what you get if (largest score − m) · log 2 is compared with tau. But e^x = "
-     "2^(x / log 2), so divide by log 2.",
+     "2^(x / log 2). Divide the difference by log 2 instead.",
      (GROWN, "(top - m) * math.log(2) > tau")),
     ("tau as a factor",
      "Your result is what you get if e^(largest score − m) is compared with tau. But tau is an "
@@ -152,7 +152,7 @@ MISTAKES = [
      (GROWN, f"({GROWN}).any()"), (COUNT, "rescales + grown.long()")),
     ("m always moves",
      "Your output and logsumexp are right, but your count is what you get if m follows every new "
-     "maximum. If m rises in steps of at most tau · log 2, you count no rescale. Change m only "
+     "maximum. Then m can rise in many small steps, and none of them is counted. Change m only "
      "where some e^(score − m) exceeds 2^tau.",
      (WHERE, "torch.maximum(m, top)")),
     ("m moved by tau",
@@ -164,7 +164,7 @@ MISTAKES = [
      "− new m).",
      ("(m - m_new).exp()", "2 ** (m - m_new)")),
     ("others counted",
-     "You count the blocks without a rescale. Count the blocks with one.",
+     "You count the blocks without a rescale. Count the blocks in which m changes.",
      (COUNT, "rescales + ~grown")),
     ("blocks counted",
      "You count all blocks. For each query, count only the blocks in which its m changes.",
@@ -182,12 +182,13 @@ MISTAKES = [
      "score itself, so that fewer rescales are needed later.",
      (WHERE, "torch.where(grown, top - tau * math.log(2), m)")),
     ("falls count too",
-     "Your m also moves down when all scores of a block are far below it. Only growth can "
-     "overflow. Rescale only if the largest score is above m by more than tau · log 2.",
+     "Your m also moves down when all scores of a block are far below it. But only a score above m "
+     "has an exponential that can overflow. Rescale only if the largest score is above m by more "
+     "than tau · log 2.",
      (GROWN, "(top - m).abs() / math.log(2) > tau")),
     ("m moves and the sums stay",
-     "Your m follows every new maximum, but you rescale ℓ and O only at some of them. Where you "
-     "do not rescale ℓ and O, keep m as well.",
+     "Your m follows every new maximum, but you rescale ℓ and O only at some of them. Then ℓ and O "
+     "are relative to an old m. Where you do not rescale them, keep the old m as well.",
      (WHERE, "torch.maximum(m, top)"),
      ("(m - m_new).exp()", "torch.where(grown, m - m_new, 0).exp()")),
     ("powers from the newest maximum", NEWEST,
@@ -196,12 +197,12 @@ MISTAKES = [
      ("        grown =", "        peak = torch.maximum(peak, top)\n        grown ="),
      ("(s - m_new[..., None])", "(s - peak[..., None])")),
     ("powers from the block's largest",
-     "Your exponentials are computed relative to the largest score of the block, but ℓ and O "
-     "relative to m. Use e^(score − m), with the new m where m changes.",
+     "Your exponentials are relative to the largest score of the block, but ℓ and O are relative "
+     "to m. Use e^(score − m), with the new m where m changes.",
      ("(s - m_new[..., None])", "(s - top[..., None])")),
     ("powers from the old m",
-     "Where m changes, your exponentials are computed relative to the old m, but ℓ and O relative "
-     "to the new one. Use the new m for all of them.",
+     "Where m changes, your exponentials are relative to the old m, but ℓ and O are relative to "
+     "the new one. Use the new m for all of them.",
      ("(s - m_new[..., None])", "(s - m[..., None])")),
     ("m follows after the sums",
      "After each block, your m is raised to the largest score so far, but ℓ and O keep their "
@@ -240,7 +241,8 @@ MISTAKES = [
      "be lower than the largest score. Return m + log ℓ.",
      ("m + ell.log()", "scores.amax(-1) + ell.log()")),
     ("saved ones counted",
-     "You count the rescales that were avoided. Count those that were done.",
+     "You count the rescales that were avoided. Count those that were done, which are the blocks "
+     "in which m changes.",
      (COUNT, "rescales + ((top > m_before) & ~grown)"), ("m_new = ", "m_before, m_new = m, ")),
     ("every growth counted",
      "Your output and logsumexp are right, but you count every block in which a score exceeds m. "
@@ -260,19 +262,19 @@ MISTAKES = [
      "is an exponent of e. Divide it by log 2, and compare the quotient with tau.",
      (GROWN, "top - m > 2**tau")),
     ("fallen, not grown",
-     "You rescale where the largest score of a block is far below m. Rescale where it is far "
-     "above m. Compare (largest score − m) / log 2 with tau.",
+     "You rescale where the largest score of a block is far below m. But only a score above m has "
+     "an exponential that can overflow. Rescale where (largest score − m) / log 2 exceeds tau.",
      (GROWN, "(m - top) / math.log(2) > tau")),
     ("score compared with tau",
      "Your result is what you get if the largest score itself, divided by log 2, is compared with "
      "tau. What matters is how far it is above m. Compare (largest score − m) / log 2 with tau.",
      (GROWN, "top / math.log(2) > tau")),
     ("counted for all if one rescales",
-     "Your output and logsumexp are right, but if one query is rescaled, all queries count it. "
-     "Count the rescales of each query separately.",
+     "Your output and logsumexp are right, but if one query is rescaled, your count goes up for "
+     "all queries. Count the rescales of each query separately.",
      (COUNT, "rescales + grown.any()")),
     ("one maximum for all queries",
-     "You take one maximum over all queries. Each query has its own, so use dim=-1.",
+     "You take one maximum over all queries, but each query has its own. Use dim=-1.",
      ("s.amax(dim=-1)", "s.max()")),
     ("powers of 2 for the weights",
      "Your p is 2^(score − m). But softmax uses base e, and so does your factor for ℓ and O. Use "
@@ -339,8 +341,8 @@ MISTAKES = [
      "Rescale only where one exceeds 2^tau.",
      (GROWN, "(top - m) / math.log(2) > tau - 1")),
     ("smallest score",
-     "Your result is what you get if the smallest score of each block is used in place of the "
-     "largest. Then larger ones may overflow. Use amax.",
+     "Your result is what you get if the smallest score of each block is compared with m. But the "
+     "exponential of the largest one may overflow. Use amax.",
      ("top = s.amax(", "top = s.amin(")),
 ]  # fmt: skip
 

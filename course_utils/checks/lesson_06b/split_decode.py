@@ -171,15 +171,20 @@ NOT_SPLIT = (
     "Your result is right, but one program reads more keys than one split holds. For each head, "
     "start `splits` programs with about S / splits keys each. The last one must not get more."
 )
-NOT_USED = "Your result is the same if no kernel runs. Return the merged results of the kernels."
+NOT_USED = (
+    "Your result does not depend on your kernels, because it is the same if none of them runs. "
+    "Return the merged results of the kernels."
+)
 OTHER_DTYPE = "Your result is right, but its dtype is not float32. Return float32."
 MORE_PARTS = (
-    "Your result is right, but there are more parts than splits: no program reads S / splits "
-    "keys. Give each program one part of this length, and let it loop over its blocks."
+    "Your result is right, but no program reads S / splits keys, so there must be more parts than "
+    "splits. Give each program one part of this length, and let it loop over its part in blocks of "
+    "16."
 )
 ORDERS = (
     "Your kernel stores the {} in one order of heads and splits, but your merge reads them in the "
-    "other. Use one order in both, for example row head * splits + split."
+    "other. Use the same order in both. For example, store each part in row number head * splits + "
+    "split."
 )
 ONE_HEAD = (
     "All heads write their {} to the same rows, so only those of the last head remain. Give each "
@@ -260,24 +265,26 @@ MISTAKES = [
      ("num_programs(1) + split", "num_programs(1)")),
     ("parts before key heads",
      "Your kernel stores the parts in the order (splits, key heads, group), but your merge reads "
-     "them as (key heads, splits, group). Use one order in both.",
+     "them as (key heads, splits, group). Use the same order in both.",
      ("row = head * tl.num_programs(1) + split", "row = split * tl.num_programs(0) + head"),
      (MERGED, f"out, lse = (mixed(x, len(k)) for x in (out, lse))\n    {MERGED}")),
     ("splits before heads",
      "Your kernel stores the parts in the order (splits, heads), but your merge reads them as "
-     "(heads, splits). Use one order in both, for example row head * splits + split.",
+     "(heads, splits). Use the same order in both. For example, store each part in row number head "
+     "* splits + split.",
      ("row = head * tl.num_programs(1) + split",
       "row = split * tl.num_programs(0) + head")),
     ("heads before splits",
      "Your kernel stores the parts in the order (heads, splits), but your merge reads them as "
-     "(splits, heads). Use one order in both, for example row head * splits + split.",
+     "(splits, heads). Use the same order in both, for example (heads, splits).",
      (MERGED, f"out, lse = crossed(out), crossed(lse)\n    {MERGED}")),
     ("outputs before splits", ORDERS.format("outputs"),
      (MERGED, f"out = crossed(out)\n    {MERGED}")),
     ("outputs before heads", ORDERS.format("outputs"),
      (OUT_ROW, f"out_ptr + ({OTHER_ROW}) * D")),
-    ("lse before splits", ORDERS.format("lse"), (MERGED, f"lse = crossed(lse)\n    {MERGED}")),
-    ("lse before heads", ORDERS.format("lse"), (LSE_ROW, f"lse_ptr + {OTHER_ROW}")),
+    ("lse before splits", ORDERS.format("lse values"),
+     (MERGED, f"lse = crossed(lse)\n    {MERGED}")),
+    ("lse before heads", ORDERS.format("lse values"), (LSE_ROW, f"lse_ptr + {OTHER_ROW}")),
     ("outputs of all splits in one place",
      "All splits of a head write their outputs to the same row, so only the last split's output "
      "remains. Give each split its own row, for example head * splits + split.",
@@ -291,25 +298,25 @@ MISTAKES = [
     ("outputs of all heads in one place, splits first", ONE_HEAD.format("outputs"),
      (OUT_ROW, "out_ptr + split * D"), (EMPTY, ZEROS),
      (MERGED, f"out = crossed(out)\n    {MERGED}")),
-    ("lse of all heads in one place", ONE_HEAD.format("lse"),
+    ("lse of all heads in one place", ONE_HEAD.format("lse values"),
      (LSE_ROW, "lse_ptr + split"), (EMPTY, ZEROS)),
-    ("lse of all heads in one place, splits first", ONE_HEAD.format("lse"),
+    ("lse of all heads in one place, splits first", ONE_HEAD.format("lse values"),
      (LSE_ROW, "lse_ptr + split"), (EMPTY, ZEROS),
      (MERGED, f"lse = crossed(lse)\n    {MERGED}")),
     ("parts not added", NOT_SUMMED, (".sum(dim=1)", "")),
     ("parts not added, splits first", NOT_SUMMED, (".sum(dim=1)", ".transpose(0, 1)")),
     ("added over the heads",
-     "You add up the outputs of the heads. Add up the weighted outputs of the splits, and return "
-     "(Hq, D).",
+     "You add up the outputs of the heads, but each head has its own result. Add up the weighted "
+     "outputs of the splits, and return (Hq, D).",
      (".sum(dim=1)", ".sum(dim=0)")),
     ("one block of each split",
-     "Your programs read only the first block of their split. A split may be longer than a block. "
-     "Loop over all blocks of the split.",
+     "Your programs read only the first block of their split, but a split may be longer than a "
+     "block. Loop over all blocks of the split.",
      ("range(split * share, stop,", 
       "range(split * share, tl.minimum(split * share + BLOCK, stop),")),
     ("splits of one block",
      "Each of your splits is one block long, so later keys are missing. Give each split about S / "
-     "splits keys, and let its program loop over their blocks.",
+     "splits keys, and let its program loop over them in blocks of 16.",
      ("(split + 1) * share", "(split + 1) * BLOCK"),
      ("range(split * share", "range(split * BLOCK")),
     ("empty splits read the last key",
@@ -322,20 +329,23 @@ MISTAKES = [
      (AT, "head // GROUP * S * D + j[:, None] + d[None, :] * S")),
     ("heads of a split's length",
      "Your kernel reads key heads as if each had only the keys of one split. A head has S keys. "
-     "Multiply the key head by S * D.",
+     "Multiply the index of the key head by S * D.",
      (AT, AT.replace("* S", "* share"))),
     ("heads of one key",
-     "Your kernel reads key heads as if each had only one key. A head has S keys. Multiply the key "
-     "head by S * D.",
+     "Your kernel reads key heads as if each had only one key. A head has S keys. Multiply the "
+     "index of the key head by S * D.",
      (AT, AT.replace("* S", ""))),
     ("keys for values",
-     "Your result is what you get if the values are loaded from k. Load v from v_ptr.",
+     "Your result is what you get if both keys and values are loaded from k. Load the values from "
+     "v_ptr.",
      ("v_ptr + at", "k_ptr + at")),
     ("values for keys",
-     "Your result is what you get if the keys are loaded from v. Load k from k_ptr.",
+     "Your result is what you get if both keys and values are loaded from v. Load the keys from "
+     "k_ptr.",
      ("k_ptr + at", "v_ptr + at")),
     ("first query for all",
-     "All your heads use the query of the first head. Add head * D to the address of q.",
+     "All your heads use the query of the first head, but each head has its own. Add head * D to "
+     "the address of q.",
      ("q_ptr + head * D", "q_ptr")),
     ("sign of the weights",
      "You weight the outputs by the softmax of −lse, so a split with larger scores counts less. "

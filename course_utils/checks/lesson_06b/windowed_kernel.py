@@ -113,8 +113,8 @@ FIRST = "tl.maximum(start_q - window + 1, 0) // BLOCK * BLOCK"
 SEEN = "(j <= i) & (i - j < window)"
 BEFORE = (
     "Your kernel reads before the first key, because start_q - window + 1 is negative for the "
-    "first queries. Start the loop at tl.maximum(start_q - window + 1, 0), or at the start of "
-    "that key's block."
+    "first queries. Start the loop at key tl.maximum(start_q - window + 1, 0), or at the start of "
+    "the block that contains this key."
 )
 BRACKETS = (
     "Your result is what you get without parentheses around the conditions. In Python, & binds "
@@ -125,8 +125,8 @@ LATER = (
     "<= i) & (i - j < window). If you combine the conditions with `and`, only the last one counts."
 )
 AROUND = (
-    "Your window extends to both sides of the query. It must end at the query itself, so require j "
-    "<= i as well."
+    "Your window extends to both sides of the query, but it must end at the query itself. Require "
+    "j <= i as well."
 )
 FINITE = (
     "Your result is what you get if forbidden scores are set to a finite number. Allowed scores "
@@ -136,9 +136,9 @@ MASKED = f'tl.where({SEEN}, scores, -float("inf"))'
 
 MISTAKES = [
     ("window one too wide",
-     "Your queries see one key too many: key i − window is not in the window of query i. Require "
-     "i - j < window. Blocks that end before key start_q - window + 1 hold no allowed key. Start "
-     "the loop at the block that contains this key, or at 0 if start_q - window + 1 is negative.",
+     "Your queries see one key too many, because key i − window is not in the window of query i. "
+     "Require i - j < window. Then the loop may also start later: at the block that contains key "
+     "start_q - window + 1, or at 0 if start_q - window + 1 is negative.",
      ("i - j < window", "i - j <= window"),
      ("start_q - window + 1", "start_q - window")),
     ("window one too narrow",
@@ -146,8 +146,7 @@ MISTAKES = [
      "keys before it. Require i - j < window.",
      ("i - j < window", "i - j < window - 1")),
     ("window ahead",
-     "Your window is ahead of the query instead of behind it. Require j <= i, and i - j < window "
-     "instead of j - i < window.",
+     "Your window is ahead of the query instead of behind it. Require j <= i and i - j < window.",
      (SEEN, "(j >= i) & (j - i < window)")),
     ("both sides", LATER, ("(j <= i) & ", "")),
     ("both sides, up to the last key", LATER, ("(j <= i)", "(j < N)")),
@@ -155,8 +154,8 @@ MISTAKES = [
     ("around the query, up to the last key", AROUND, (SEEN, "(tl.abs(i - j) < window) & (j < N)")),
     ("no window",
      "Your result is causal, but has no window. Require i - j < window as well: (j <= i) & (i - j "
-     "< window). Also start the loop later, because early blocks hold no allowed key: at the "
-     "block that contains key start_q - window + 1, or at 0 if start_q - window + 1 is negative.",
+     "< window). Then early blocks hold no allowed key, so start the loop later: at the block that "
+     "contains key start_q - window + 1, or at 0 if start_q - window + 1 is negative.",
      ("(j <= i) & (i - j < window)", "j <= i"), (FIRST, "0")),
     ("window of the program",
      "Your window is computed relative to start_q, the first query of the program. Each query has "
@@ -180,8 +179,8 @@ MISTAKES = [
      "sequence.",
      (SEEN, "(j - start <= i - start_q) & (i - start_q - (j - start) < window)")),
     ("keys in rows",
-     "Your mask allows or forbids each row of scores as a whole. Queries are rows and keys are "
-     "columns. Compare i, (BLOCK, 1), with j, (1, BLOCK).",
+     "Your mask allows or forbids each row of scores as a whole. But queries are rows and keys are "
+     "columns. Compare i, of shape (BLOCK, 1), with j, of shape (1, BLOCK).",
      (SEEN, SEEN.replace("j", "rows"))),
     ("nothing times infinity",
      "Your result is NaN. If you multiply a condition by infinity, allowed keys get 0 · ∞, which "
@@ -197,10 +196,10 @@ MISTAKES = [
      "always holds. Set a score to −∞ unless both hold: (j <= i) & (i - j < window).",
      (MASKED, "scores")),
     ("either",
-     "Your result counts every key from 0 to the end of the query's block. If you join the two "
-     "conditions with |, one of them always holds. Use (j <= i) & (i - j < window). Also start "
-     "the loop later, because early blocks hold no allowed key: at the block that contains key "
-     "start_q - window + 1, or at 0 if start_q - window + 1 is negative.",
+     "In your result, queries see every key from 0 to the end of their block. If you join the two "
+     "conditions with |, one of them always holds. Use (j <= i) & (i - j < window). Then early "
+     "blocks hold no allowed key, so start the loop later: at the block that contains key start_q "
+     "- window + 1, or at 0 if start_q - window + 1 is negative.",
      ("(j <= i) & (i", "(j <= i) | (i"), (FIRST, "0")),
     ("own key left out",
      "In your result, queries do not see their own keys. The window of query i includes key i, so "
@@ -256,17 +255,18 @@ MISTAKES = [
      (MASKED, "scores"),
      ("+ tl.dot(p, v)", f"+ tl.dot(tl.where({SEEN}, p, 0.0), v)")),
     ("masked in the maximum alone",
-     "Your mask affects only the maximum. Compute the exponentials p from the masked scores as "
-     "well.",
+     "Your mask affects only the maximum, so forbidden keys still get weight. Compute the "
+     "exponentials p from the masked scores as well.",
      (MASKED, f"scores\n        seen = {MASKED}"),
      ("tl.max(scores, axis=1)", "tl.max(seen, axis=1)")),
     ("mask turned around",
-     "Your mask is inverted. tl.where returns its second argument where the condition is true. "
-     "Put the score second and −∞ third.",
+     "Your mask is inverted, so queries see only forbidden keys. tl.where returns its second "
+     "argument where the condition is true. Put the score second and −∞ third.",
      (MASKED, f'tl.where({SEEN}, -float("inf"), scores)')),
     ("mask transposed",
      "In your mask, queries are columns and keys are rows. In the scores it is the other way "
-     "around. Compare i, (BLOCK, 1), with j, (1, BLOCK), and do not transpose the result.",
+     "around. Compare i, of shape (BLOCK, 1), with j, of shape (1, BLOCK), and do not transpose "
+     "the result.",
      (SEEN, f"tl.trans({SEEN})")),
 ]  # fmt: skip
 

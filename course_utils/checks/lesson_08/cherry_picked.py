@@ -60,8 +60,8 @@ def first_favorite(weights, query, key):
 
 
 FIRST = (
-    "Your result is the first head in which the key has the largest weight of its row. Another "
-    "head may give this key more weight, so compare the weights themselves."
+    "Your result is the first head in which the query attends more to this key than to any other. "
+    "Another head may give this key even more weight, so compare the weights themselves."
 )
 MISTAKES = [
     ("head before layer",
@@ -120,7 +120,7 @@ MISTAKES = [
      ("key]  #", "key] - weights[:, :, query].index_fill(-1, torch.tensor(key), "
                          "0).amax(dim=-1)  #")),
     ("share of the row's largest",
-     "Your result is what you get by dividing each weight by the largest one of its row. "
+     "Your result is what you get by dividing each weight by the largest weight in its row. "
      "Compare the weights themselves.",
      ("key]  #", "key] / weights[:, :, query].amax(dim=-1)  #")),
     ("first favorite", FIRST, first_favorite),
@@ -163,12 +163,12 @@ MISTAKES = [
      "the given query.",
      ("weights[:, :, query, key]", "weights[..., key].amax(dim=-1)")),
     ("a head for each layer",
-     "Your result has one head for each layer. Return two numbers: the layer and the head of the "
-     "largest weight of all.",
+     "Your result has one head for each layer. Return two numbers: the layer and the head that "
+     "give this pair the largest weight.",
      "weights[:, :, query, key].argmax(dim=1)"),
     ("a layer for each head",
-     "Your result has one layer for each head. Return two numbers: the layer and the head of the "
-     "largest weight of all.",
+     "Your result has one layer for each head. Return two numbers: the layer and the head that "
+     "give this pair the largest weight.",
      "weights[:, :, query, key].argmax(dim=0)"),
     ("the weight itself",
      "Your result is the largest weight. Return the layer and the head that have it.",
@@ -182,8 +182,8 @@ MISTAKES = [
      "weights[:, :, query, key].",
      ("weights[:, :, query, key]", "weights[query, key]")),
     ("only where the key is the favorite",
-     "Your result looks only at heads in which the key has the largest weight of its row. Another "
-     "head may give this key more weight. Compare the weights of all heads.",
+     "You look only at heads in which the query attends more to this key than to any other. "
+     "Another head may give this key even more weight. Compare the weights of all heads.",
      ("weights[:, :, query, key]  #",
       "weights[:, :, query, key] * (weights[:, :, query].argmax(dim=-1) == key)  #")),
     ("rounded to 16 bits",

@@ -48,8 +48,8 @@ def inputs():
 
 
 CLAMPED = (
-    "Your result is a little off, as if a small number were added to the weights or they had a "
-    "smallest value. Use p and q as they are. With torch.xlogy(p, p) − torch.xlogy(p, m), a "
+    "Your result is a little off, as if you had added a small number to the weights, or clamped "
+    "them to a minimum. Use p and q as they are. With torch.xlogy(p, p) − torch.xlogy(p, m), a "
     "weight of 0 adds 0."
 )
 MISTAKES = [
@@ -73,7 +73,7 @@ MISTAKES = [
      "Your result is the sum of KL(p ‖ m) and KL(q ‖ m). Return their mean.",
      ("(kl_p + kl_q) / 2", "kl_p + kl_q")),
     ("half of it",
-     "Your result is KL(p ‖ m) alone. Return its mean with KL(q ‖ m).",
+     "Your result is KL(p ‖ m) alone. Return the mean of KL(p ‖ m) and KL(q ‖ m).",
      ("(kl_p + kl_q) / 2", "kl_p")),
     ("reversed kl",
      "You use KL(m ‖ p) and KL(m ‖ q), which are infinite where p or q is 0. Put m second. "
@@ -129,8 +129,8 @@ MISTAKES = [
      ("torch.xlogy(p, p) - torch.xlogy(p, m)", "torch.xlogy(p, p / m)"),
      ("torch.xlogy(q, q) - torch.xlogy(q, m)", "torch.xlogy(q, q / m)")),
     ("zeros are nan",
-     "A weight of 0 gives NaN in your result, because 0 · ln 0 is NaN. It must add 0, so use "
-     "torch.xlogy(p, p) − torch.xlogy(p, m).",
+     "A weight of 0 gives NaN in your result, because 0 · ln 0 is NaN. Such a weight must add 0, "
+     "so use torch.xlogy(p, p) − torch.xlogy(p, m).",
      ("torch.xlogy(p, p) - torch.xlogy(p, m)", "p * (p / m).log()"),
      ("torch.xlogy(q, q) - torch.xlogy(q, m)", "q * (q / m).log()")),
     ("keys of one alone left out",

@@ -58,8 +58,8 @@ NEAR = (
     "however small, puts them in order."
 )
 BOTH_WAYS = (
-    "Your result is right without ties. If you compare `(a_i > a_j) == (b_i > b_j)`, a tied pair "
-    "counts as agreement or as disagreement. It must add 0."
+    "Your result is right when there are no ties. If you compare `(a_i > a_j) == (b_i > b_j)`, a "
+    "tied pair counts as an agreement or as a disagreement. It must add 0."
 )
 TIED = (
     "Your n_a and n_b count the pairs that *are* tied. Count the pairs that are not tied in a for "
@@ -67,8 +67,8 @@ TIED = (
 )
 MISTAKES = [
     ("all pairs counted",
-     "Your result is right without ties. But the sum is divided by the number of all pairs. Divide "
-     "it by √(n_a · n_b) instead.",
+     "Your result is right when there are no ties. But you divide the sum by the total number of "
+     "pairs. Divide it by √(n_a · n_b) instead.",
      ("(n_a * n_b).sqrt()", "(len(a) * (len(a) - 1))")),
     ("all pairs counted once",
      "Your sum counts each pair twice, but the divisor n(n − 1) / 2 counts each pair once. "
@@ -106,18 +106,17 @@ MISTAKES = [
      "Divide by √(n_a · n_b), which leaves out both.",
      ("(n_a * n_b).sqrt()", "len(a) ** 2")),
     ("one minus twice the disagreement",
-     "Your result is right without ties. It fits 1 − 2 · (pairs that disagree) / (all pairs), "
-     "where tied pairs count as agreement. A tied pair must add 0, so divide (agree − disagree) "
-     "by √(n_a · n_b).",
+     "Your result is right when there are no ties. It fits 1 − 2 · (pairs that disagree) / (all "
+     "pairs), which counts a tied pair as an agreement. A tied pair must add 0, so divide (agree − "
+     "disagree) by √(n_a · n_b).",
      ("(signs_a * signs_b).sum()", "(1 - 2 * (signs_a * signs_b < 0).double()).sum() - len(a)"),
      ("(n_a * n_b).sqrt()", "(len(a) * (len(a) - 1))")),
     ("larger number of pairs",
      "Your sum is divided by the larger of n_a and n_b. Divide by √(n_a · n_b) instead.",
      ("(n_a * n_b).sqrt()", "torch.maximum(n_a, n_b)")),
     ("signs without 0",
-     "Your result is what you get from a sign that is +1 where entries are equal, as `>=` "
-     "gives. Then each entry paired with itself counts as agreement. Use `sign`, which is 0 for "
-     "equal entries.",
+     "Your result is what you get if the sign of two equal entries is +1, as with `>=`. Then each "
+     "entry paired with itself counts as an agreement. Use `sign`, which is 0 for equal entries.",
      ("(a[:, None] - a).sign()", "2 * (a[:, None] >= a).double() - 1"),
      ("(b[:, None] - b).sign()", "2 * (b[:, None] >= b).double() - 1")),
     ("pearson",
@@ -161,25 +160,25 @@ MISTAKES = [
      ("(signs_a * signs_b).sum()",
       "4 * (((a[:, None] < a) == (b[:, None] < b)).double() - 0.5).triu(1).sum()")),
     ("ties as agreement",
-     "Your result is right without ties. You count a tied pair as agreement, but such a pair must "
-     "add 0.",
+     "Your result is right when there are no ties. You count a tied pair as an agreement, but such "
+     "a pair must add 0.",
      ("(signs_a * signs_b).sum()",
                     "(2 * (signs_a * signs_b >= 0).double() - 1).sum() - len(a)")),
     ("ties as disagreement",
-     "Your result is right without ties. You count a tied pair as disagreement, but such a pair "
-     "must add 0.",
+     "Your result is right when there are no ties. You count a tied pair as a disagreement, but "
+     "such a pair must add 0.",
      ("(signs_a * signs_b).sum()",
                            "(2 * (signs_a * signs_b > 0).double() - 1).sum() + len(a)")),
     ("signs compared",
-     "Your result is right without ties. If you test whether the signs are equal, a pair that "
-     "is tied in both a and b counts as agreement, and a pair that is tied in only one counts "
-     "as disagreement. Both must add 0.",
+     "Your result is right when there are no ties. If you test whether the signs are equal, a pair "
+     "that is tied in both a and b counts as an agreement, and a pair that is tied in only one as "
+     "a disagreement. Both must add 0.",
      ("(signs_a * signs_b).sum()",
       "(2 * (signs_a == signs_b).double() - 1).sum() - len(a)")),
     ("ties put in an order",
-     "Your result is right without ties. You put equal entries in an order, as `a_i > a_j` or "
-     "ranks from argsort do. A pair that is tied in a must add 0, and it does not count in n_a. "
-     "The same holds for b.",
+     "Your result is right when there are no ties. You put equal entries in an order, as `a_i > "
+     "a_j` or ranks from argsort do. A pair that is tied in a must add 0, and it does not count in "
+     "n_a. The same holds for b.",
      ("(a[:, None] - a)", "((a := a.argsort().argsort())[:, None] - a)"),
      ("(b[:, None] - b)", "((b := b.argsort().argsort())[:, None] - b)")),
     ("argsort taken for ranks",
@@ -188,14 +187,15 @@ MISTAKES = [
      ("(a[:, None] - a)", "((a := a.argsort())[:, None] - a)"),
      ("(b[:, None] - b)", "((b := b.argsort())[:, None] - b)")),
     ("ties as disagreement, all pairs counted",
-     "Your result is right without ties. You count a tied pair as disagreement, and you divide by "
-     "the number of all pairs. A tied pair must add 0, and the divisor is √(n_a · n_b).",
+     "Your result is right when there are no ties. You count a tied pair as a disagreement, and "
+     "you divide by the total number of pairs. A tied pair must add 0, and the divisor is √(n_a · "
+     "n_b).",
      ("(signs_a * signs_b).sum()",
                            "(2 * (signs_a * signs_b > 0).double() - 1).sum() + len(a)"),
      ("(n_a * n_b).sqrt()", "(len(a) * (len(a) - 1))")),
     ("pairs tied in both left out",
-     "Your result is right without ties. Your sum is divided by the number of pairs that are not "
-     "tied in both. Divide it by √(n_a · n_b) instead.",
+     "Your result is right when there are no ties. You divide the sum by the number of pairs that "
+     "are tied in at most one of a and b. Divide it by √(n_a · n_b) instead.",
      ("(n_a * n_b).sqrt()", "((signs_a != 0) | (signs_b != 0)).sum()")),
     ("arithmetic mean of the numbers",
      "Your sum is divided by (n_a + n_b) / 2. Divide it by √(n_a · n_b) instead.",
@@ -204,8 +204,9 @@ MISTAKES = [
      "Your sum is divided by the smaller of n_a and n_b. Divide by √(n_a · n_b) instead.",
      ("(n_a * n_b).sqrt()", "torch.minimum(n_a, n_b)")),
     ("root of pairs untied in both and in one",
-     "Your divisor counts pairs that are tied in neither and pairs that are not tied in both. "
-     "Count the pairs that are not tied in a for n_a, and those not tied in b for n_b.",
+     "Your divisor uses other counts: the pairs tied in neither a nor b, and the pairs tied in at "
+     "most one of them. Count the pairs that are not tied in a for n_a, and those not tied in b "
+     "for n_b.",
      ("(n_a * n_b).sqrt()",
       "((signs_a * signs_b).abs().sum() * ((signs_a != 0) | (signs_b != 0)).sum()).sqrt()")),
     ("tied pairs counted, each entry with itself as well", TIED,

@@ -196,8 +196,8 @@ MISTAKES = [
      "Your token t occurs twice. Remove it: join x[:t] and x[t + 1:].",
      ("x[:t], x[t + 1 :]", "x[: t + 1], x[t:]")),
     ("compared with zeros",
-     "You compare each prediction with that for a text of zeros. Compare with the prediction for "
-     "all tokens.",
+     "You compare each prediction with the prediction for a text of zeros. Compare with the "
+     "prediction for all tokens.",
      ("with_all = predict(x)", "with_all = predict(0 * x)")),
     ("changes added",
      "Your result is the sum of all changes. Return one change for each of the L tokens.",
@@ -206,8 +206,8 @@ MISTAKES = [
      "Your result is the mean of all changes. Return one change for each of the L tokens.",
      ("return torch.stack(moves).abs()", "return torch.stack(moves).abs().mean()")),
     ("predictions added",
-     "Your result is the absolute value of the sum of the two predictions. Return that of their "
-     "difference.",
+     "Your result is the absolute value of the sum of the two predictions. Return the absolute "
+     "value of their difference.",
      ("with_all - predict(rest)", "with_all + predict(rest)")),
 ]  # fmt: skip
 

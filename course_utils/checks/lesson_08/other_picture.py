@@ -120,8 +120,8 @@ INFINITE = (
 )
 NEGATIVE = (
     "negative weights",
-    "Some of your weights are negative, which softmax never returns. Stop where the first weight "
-    "reaches 0.",
+    "Some of your weights are negative, but softmax never returns a negative weight. Stop where "
+    "the first weight reaches 0.",
 )
 OUTPUT = (
     "another output",

@@ -88,9 +88,8 @@ MISTAKES = [
      "You take the maximum over the heads. Take the mean over the heads.",
      ("mean", "amax")),
     ("strongest head, normalized later",
-     "You take the maximum over the heads and then, with the identity added, divide each row by "
-     "its sum. Average the heads, and use half of the weights plus half of the identity in each "
-     "layer.",
+     "You take the maximum over the heads, add the identity, and divide each row by its sum. "
+     "Average the heads, and use half of the weights plus half of the identity in each layer.",
      ("mean", "amax"),
      ("(layer + identity) / 2 @",
       "(x := layer + identity) / x.sum(dim=-1, keepdim=True) @")),
@@ -128,8 +127,8 @@ MISTAKES = [
      "identity in each layer.",
      ("(layer + identity) / 2", "(0.9 * layer + 0.1 * identity)")),
     ("identity added to the result",
-     "Your first layer has no identity, and half of one is added at the end. Use half of the "
-     "weights plus half of the identity in each layer.",
+     "Your first layer has no residual connection, and you add half of the identity at the end. "
+     "Use half of the weights plus half of the identity in each layer.",
      ("rolled = identity", "rolled = layers[0]"), ("in layers", "in layers[1:]"),
      ("return rolled", "return (rolled + identity) / 2")),
     ("identity in the first layer alone",
@@ -138,8 +137,8 @@ MISTAKES = [
      ("rolled = identity", "rolled = (layers[0] + identity) / 2"), ("in layers", "in layers[1:]"),
      ("(layer + identity) / 2 @", "layer @")),
     ("strongest head, first layer plain",
-     "You take the maximum over the heads, and your first layer has no identity. Average the "
-     "heads, and use half of the weights plus half of the identity in each layer.",
+     "You take the maximum over the heads, and your first layer has no residual connection. "
+     "Average the heads, and use half of the weights plus half of the identity in each layer.",
      ("mean", "amax"), ("rolled = identity", "rolled = layers[0]"),
      ("in layers", "in layers[1:]")),
     ("first layer missed",

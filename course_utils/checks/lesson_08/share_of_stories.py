@@ -72,7 +72,7 @@ MISTAKES = [
      "Your result is in percent. Return a share between 0 and 1.",
      ("mean()", "mean() * 100")),
     ("number of pairs",
-     "Your result is a number of pairs. Divide it by the number of all pairs.",
+     "Your result is a number of pairs. Divide it by the total number of pairs.",
      ("double().mean()", "sum().item()")),
     ("divided by squared length",
      "Your result is divided by L². There are L · S pairs, so divide by L · S.",
@@ -159,7 +159,7 @@ MISTAKES = [
      "pairs that some head gives at least this weight. Use >=.",
      ("best >= shown", "best <= shown")),
     ("a matrix",
-     "Your result is a matrix that tells for each pair whether some head gives enough weight. "
+     "Your result is a matrix that says for each pair whether some head gives enough weight. "
      "Return one number, the share of pairs.",
      ("shows.double().mean()", "shows.double()")),
 ]  # fmt: skip

@@ -30,7 +30,8 @@ def inputs():
 REST = "8 * h / (2 * power) for h in range(1, 2 * (num_heads - power), 2)"
 TWO_STEPS = "If H is not a power of two, follow the two steps of the exercise."
 ROUNDED = (
-    "Your exponents are rounded to integers. Keep their fractions, and divide with `/`, not `//`."
+    "Your exponents are rounded to integers. Keep their fractional parts, and divide with `/`, not "
+    "`//`."
 )
 EVEN = (
     "Your slopes are evenly spaced. They must fall by the same factor from head to head. For a "
@@ -43,18 +44,18 @@ MISTAKES = [
      "until there are H slopes.",
      "torch.tensor([2.0 ** (-8 * (h + 1) / num_heads) for h in range(num_heads)])"),
     ("begins with 1",
-     "Your first slope is 1, as if h + 1 were h in the exponent. The first P exponents must be "
-     "−8 (h + 1) / P, where P is the largest power of two up to H and h starts at 0.",
+     "Your first slope is 1, as if you had used h instead of h + 1 in the exponent. Let P be the "
+     "largest power of two up to H. For h from 0 to P − 1, the exponents are −8 (h + 1) / P.",
      ("[8 * h / power for h in range(1, power + 1)]", "[8 * h / power for h in range(power)]")),
     ("both begin with 1",
-     "Your first slope is 1, and so is the first slope that you append from 2P heads. For P "
-     "heads, head h must have the exponent −8 (h + 1) / P, and h starts at 0. For 2P heads, "
-     "divide by 2P.",
+     "Your first slope is 1, and so is the first slope that you append from 2P heads. For P heads, "
+     "head h (counted from 0) has the exponent −8 (h + 1) / P. For 2P heads, divide by 2P instead "
+     "of P.",
      ("[8 * h / power for h in range(1, power + 1)]", "[8 * h / power for h in range(power)]"),
      (REST, REST.replace("range(1,", "range(0,"))),
     ("begins with 1, one rule for all",
-     "Your first slope is 1. For a power of two, head h must have the exponent −8 (h + 1) / H, "
-     "and h starts at 0. If H is not a power of two, follow the two steps of the exercise.",
+     "Your first slope is 1. If H is a power of two, head h (counted from 0) has the exponent −8 "
+     "(h + 1) / H. If H is not a power of two, follow the two steps of the exercise.",
      "torch.tensor([2.0 ** (-8 * h / num_heads) for h in range(num_heads)])"),
     ("cut from the next power",
      "Right for powers of two. Otherwise, your slopes are the first ones for 2P heads, where P is "
@@ -63,8 +64,8 @@ MISTAKES = [
      "torch.tensor([2.0 ** (-8 * (h + 1) / 2 ** (num_heads - 1).bit_length()) "
      "for h in range(num_heads)])"),
     ("from the even ones",
-     "You append the second, fourth, … slope for 2P heads, which are already there as slopes for P "
-     "heads. Append the first, third, fifth, … instead.",
+     "You append the second, fourth, … slope for 2P heads, which are the slopes for P heads that "
+     "you already have. Append the first, third, fifth, … instead.",
      (REST, REST.replace("range(1,", "range(2,").replace("(num_heads - power),",
                                                          "(num_heads - power) + 1,"))),
     ("not every second",

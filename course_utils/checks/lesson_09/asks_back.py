@@ -90,11 +90,11 @@ ITSELF = (
     "depends on b."
 )
 FORWARD = (
-    "Your queries ask for the future, which the mask hides, because they are rotated in the wrong"
-    " direction. For number b, rotate the key's vector back by b positions."
+    "Your queries are rotated in the wrong direction. They ask for later tokens, which the mask "
+    "hides. For number b, rotate the key's vector back by b positions."
 )
 AHEAD = (
-    "Your queries ask for the future, which the mask hides, so each token attends to itself. For "
+    "Your queries ask for later tokens, which the mask hides, so each token attends to itself. For "
     "number b, rotate the key's vector back by b positions."
 )
 TWICE = (

@@ -183,7 +183,7 @@ MISTAKES = [
      (".tril(S - L)", ".tril(S - L - 1)")),
     ("new ones not seen",
      "Your new tokens attend only to the cached tokens. Let them also attend, causally, to each "
-     "other: append the new keys and values to the caches before attention.",
+     "other: append the new keys and values to the caches before you compute attention.",
      ("scores.masked_fill(~mask, -torch.inf)", "scores[..., : S - L]"),
      ("weights @ values", "weights @ v_cache")),
     ("new ones in front",

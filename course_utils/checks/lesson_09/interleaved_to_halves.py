@@ -34,8 +34,8 @@ def inputs():
 
 MISTAKES = [
     ("the other way",
-     "Your order is the inverse of the right one: it takes halves to neighbors. In each head, "
-     "rows 0, 2, 4, … must become the first half, and rows 1, 3, 5, … the second.",
+     "Your order is the inverse of the right one: it goes from halves to interleaved. In each "
+     "head, rows 0, 2, 4, … must become the first half, and rows 1, 3, 5, … the second.",
      ("(num_heads, -1, 2)", "(num_heads, 2, -1)")),
     ("across heads",
      "Your order mixes the rows of different heads. Within each head, put rows 0, 2, 4, … before "

@@ -80,8 +80,8 @@ MISTAKES = [
      "Your positions start at 1. Count from 0.",
      (POSITIONS, "torch.arange(1, L + 1) * min(1, trained / L)")),
     ("far positions only",
-     "You divide only the positions from `trained` on, so they fall between the first ones. "
-     "Divide all positions by L / trained.",
+     "You divide only the positions from `trained` on, so the later tokens get positions among the "
+     "first ones. Divide all positions by L / trained.",
      (POSITIONS, "torch.where((at := torch.arange(L)) < trained, at, at * min(1, trained / L))")),
     ("multiplied",
      "Your positions are multiplied by L / trained. Divide them by L / trained.",

@@ -49,7 +49,7 @@ def inputs():
 COUNT, FILL = "attention_mask.cumsum(dim=-1)", ".masked_fill(attention_mask == 0, 0)"
 NOT_BOOLEAN = (
     "Right for a Boolean mask. For a mask of 0 and 1, your code raises an error. `masked_fill` and "
-    "`torch.where` take only Boolean masks, and `~` makes −1 and −2 of 0 and 1. Write "
+    "`torch.where` take only Boolean masks, and `~` turns 0 and 1 into −1 and −2. Write "
     "`attention_mask == 0`, or `!= 0`."
 )
 LAST_BIT = (
@@ -58,8 +58,8 @@ LAST_BIT = (
 )
 TOO_SMALL = "Right for left padding. Padding after a text makes your positions too small. "
 ON_AND_ON = (
-    "You go on counting from row to row. Each row has its own positions, so count along each row, "
-    "with `dim=-1`."
+    "Your count carries over from one row to the next. Each row has its own positions, so count "
+    "along each row, with `dim=-1`."
 )
 ONE_TOO_EARLY = (
     "You subtract 1 from the mask before you count, so your sums change only at padding. Subtract "
@@ -78,8 +78,8 @@ MISTAKES = [
     ("condition of integers", NOT_BOOLEAN,
      (FILL, ""), ("return (counted - 1)", "return torch.where(attention_mask, counted - 1, 0)")),
     ("integers as an index",
-     "Right for a Boolean mask. For a mask of 0 and 1, `~` makes −1 and −2 of 0 and 1. If you use "
-     "these as an index, they are numbers of rows. Use `attention_mask == 0`.",
+     "Right for a Boolean mask. For a mask of 0 and 1, `~` turns 0 and 1 into −1 and −2. If you "
+     "use these as an index, they are row numbers. Use `attention_mask == 0`.",
      filled_by_index),
     ("last bit", f"In your result, {LAST_BIT}", (FILL, " & attention_mask")),
     ("last bit of a Boolean mask", f"Right, except for a Boolean mask. There, {LAST_BIT}",
@@ -165,22 +165,22 @@ MISTAKES = [
      "`dim=-1`, and set the position of padding to 0.",
      (COUNT, "attention_mask.cumsum(dim=0)"), (FILL, "")),
     ("all padding subtracted",
-     TOO_SMALL + "Count only the real tokens before each one.",
+     TOO_SMALL + "Count only the real tokens before each token.",
      (COUNT, "torch.arange(1, attention_mask.shape[1] + 1) "
       "- (attention_mask == 0).sum(dim=-1, keepdim=True)")),
     ("all padding subtracted, only clamped",
      TOO_SMALL
-     + "Count only the real tokens before each one, and set the position of padding to 0.",
+     + "Count only the real tokens before each token, and set the position of padding to 0.",
      (COUNT, "torch.arange(1, attention_mask.shape[1] + 1) "
       "- (attention_mask == 0).sum(dim=-1, keepdim=True)"), (FILL, ".clamp(min=0)")),
     ("all padding subtracted, clamped and reset",
-     TOO_SMALL + "Count only the real tokens before each one.",
+     TOO_SMALL + "Count only the real tokens before each token.",
      (COUNT, "torch.arange(1, attention_mask.shape[1] + 1) "
       "- (attention_mask == 0).sum(dim=-1, keepdim=True)"),
      (FILL, ".clamp(min=0)" + FILL)),
     ("all padding subtracted, not reset",
      "Your positions are the column numbers minus the number of all padding in the row. Count only "
-     "the real tokens before each one, and set the position of padding to 0.",
+     "the real tokens before each token, and set the position of padding to 0.",
      (COUNT, "torch.arange(1, attention_mask.shape[1] + 1) "
       "- (attention_mask == 0).sum(dim=-1, keepdim=True)"), (FILL, "")),
     ("column of the first padding subtracted",

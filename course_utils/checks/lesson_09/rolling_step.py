@@ -120,8 +120,8 @@ BACK = "rotary(keys[1:], -torch.ones(window - 1)), values[1:]"
 OUTPUT = "output, _ = attention(rotary(q, position), keys, values)"
 AT = "torch.arange(len(keys))"
 TOO_LATE = (
-    "Once the cache is full, your token attends to window + 1 keys. Drop the oldest key before "
-    "attention, not after it."
+    "Once the cache is full, your token attends to window + 1 keys. Drop the oldest key before you "
+    "compute attention, not after it."
 )
 AGAIN = (
     "You rotate keys by their positions in the cache, although they have already been rotated. "
@@ -133,7 +133,7 @@ THE_FIRST = (
 )
 NOT_ITSELF = (
     "Your token attends only to the tokens before it. It must also attend to itself, so append its "
-    "key and value before attention."
+    "key and value before you compute attention."
 )
 MISTAKES = [
     ("positions stand still",
@@ -158,8 +158,8 @@ MISTAKES = [
      NEVER, (KEYS, KEYS + "[-window:]"), (VALUES, VALUES + "[-window:]"),
      ("[len(keys)]", "[len(keys) % window]")),
     ("last position from the beginning",
-     "While the cache fills, all your tokens are at position window − 1. Until it is full, the "
-     "position of a token must be the number of keys before it.",
+     "While the cache fills, you put every token at position window − 1, so all distances are 0. "
+     "Until the cache is full, use the number of keys before a token as its position.",
      ("[len(keys)]", "[window - 1]")),
     ("rotated on",
      "You rotate the remaining keys forward by one position. Rotate them back by one position.",

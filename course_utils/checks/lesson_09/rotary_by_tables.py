@@ -134,9 +134,9 @@ MISTAKES = [
     ("rolled back by one", NEAR.format("after"),
      "x * cos.repeat(1, 2) + x.roll(-1, -1) * torch.cat([-sin, sin], dim=-1)"),
     ("partners from the other end",
-     "Your sine terms pair entry i with entry d − 1 − i. Pair entries i and i + d / 2 instead. If "
-     "you use `x.flip(-1)`, which also reverses the order within the halves, swap the two halves "
-     "instead.",
+     "Your sine terms pair entry i with entry d − 1 − i. Pair entries i and i + d / 2 instead. "
+     "`x.flip(-1)` also reverses the order within each half. If you used it, swap the two halves "
+     "without reversing them.",
      "x * cos.repeat(1, 2) + x.flip(-1) * torch.cat([-sin, sin], dim=-1)"),
     ("tables upside down",
      "You use the rows of the tables in reverse order. Row p of the tables belongs to row p of x.",
