@@ -52,9 +52,8 @@ ONE_MASKED = (
 )
 MISTAKES = [
     ("skipped by number",
-     "Your result has i blocks without a mask and i + 1 visited blocks for block of queries i. "
-     "This is right only if block_q = block_k. Compare the positions where the blocks start and "
-     "end.",
+     "Row i of your result has i blocks without a mask and i + 1 visited blocks. This is right "
+     "only if block_q = block_k. Compare the positions where the blocks start and end.",
      (WHOLE, "first // block_q"),
      (VISITED, "first // block_q + 1")),
     ("nothing skipped",
