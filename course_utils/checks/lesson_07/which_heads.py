@@ -216,8 +216,8 @@ MISTAKES = [
      "Your result is 0 in the whole third layer, but a head there is at work. Look at all layers.",
      ("    for kind,", "    before[2:] = after[2:] = 0\n    for kind,")),
     ("kind by layer",
-     "Your kinds follow the layers. A previous-token head may also be in layer 1, so decide by the "
-     "scores.",
+     "You give 1 to heads in layer 0, and 2 to heads in later layers. A previous-token head may "
+     "also be in layer 1, so decide by the scores.",
      ("= kind\n", "= 1 + (head[0] > 0)\n")),
     ("layer by kind", ONE_LAYER_EACH,
      ("for head in alike:", "for head in [each for each in alike if each[0] == kind - 1]:")),
