@@ -22,6 +22,7 @@ NOTEBOOK = """
     from torch import nn
     from torch.overrides import BaseTorchFunctionMode as Mode
     from tqdm.auto import tqdm
+    from typing import NewType, TypeVarTuple
     from course_utils import check
     from course_utils.checks.exercise import EXERCISES
     from course_utils.checks.submission_kernel import triton
@@ -30,6 +31,10 @@ NOTEBOOK = """
     traced = torch.jit.trace(lambda a, b: a @ b, (torch.ones(2), torch.ones(2)))
     part, wide = torch.ones(20_000_000)[:3], torch.ones(1).expand(20_000_000)
     sparse = torch.ones(1, 1).to_sparse()
+    Vector, Sizes = NewType("Vector", torch.Tensor), TypeVarTuple("Sizes")
+    sys.setrecursionlimit(10**6)
+    deep = []
+    for _ in range(10**5): deep = [deep]
     numpy.savez(file := io.BytesIO(), 1)
     stored = numpy.load(io.BytesIO(file.getvalue()))
     torch.set_default_dtype(torch.float64)
@@ -92,6 +97,7 @@ ANSWERS = {
     "return eval('ONE') * (a @ b)": "correct",
     "return a @ b  # neither spoilt nor fatal nor stopped": "correct",
     "return traced(a, b)": "correct",
+    "def same(x: Vector) -> Sizes: return x\n    return same(a) @ b": "correct",
     "return stored[stored.files[0]].item() * part[0].item() * (a @ b)": "correct",
     "return wide[0].item() * sparse.sum().item() * (a @ b)": "correct",
     "return compiled(a, b)": "correct",
@@ -130,6 +136,7 @@ ANSWERS = {
     "threading.Thread(target=turns).start(); return a @ b": "leaves a thread",
     "subprocess.Popen(['sleep', '99']); return a @ b": "leaves a thread",
     "return a @ model.weight": "uses model, which cannot be copied",
+    "return deep, a @ b": "uses deep, which cannot be copied",
     "return fatal, a @ b": "uses fatal, which cannot be copied",
     "return stopped, a @ b": "uses stopped, which cannot be copied",
     "with lock: return a @ b": "uses lock, which cannot be copied",
@@ -183,6 +190,11 @@ def test_a_kernel_is_judged(notebook):
     assert "✅" in notebook(f"print(check({answer}, 'windowed_kernel'))")
 
 
+def test_checks_in_several_threads_wait_for_each_other(notebook):
+    dots = "Pool(3).map(lambda f: check(f, 'dot').status, 3 * [lambda a, b: a @ b])"
+    assert notebook(f"print({{*{dots}}})") == "{'correct'}\n"
+
+
 def test_stop_ends_a_check_at_once(notebook):
     notebook("def f(a, b):\n    while True: pass")
     assert notebook("print('now')\ncheck(f, 'dot')", interrupt=True) == "now\nKeyboardInterrupt"
@@ -201,6 +213,12 @@ def test_stop_ends_a_check_at_once(notebook):
         ("for other, dot in [(1, lambda a, b: a @)]: pass", True),
         ("(other, dot) = 1, lambda a, b: a @", True),
         ("(dot := lambda a, b: a @", True),
+        ("import torch; dot = lambda a, b: a @", True),
+        ("def\tdot(a, b): return a @", True),
+        ("with no_such_name as dot: pass", True),
+        ("class Sizes:\n    dot = no_such_name", False),
+        ("# import dot\ndot.calls = no_such_name", False),
+        ("for fn in [dot]: no_such_name", False),
         ("def f(: pass", True),  # the name that a decorator left
         ("dot == 1 @", False),
         ("other = dot(1, 2", False),

@@ -4,6 +4,7 @@ The kernel starts a *server*, a process that imports PyTorch and then waits. For
 server has a fresh *child*. It watches the child, sends the verdict to the kernel, and kills it.
 """
 
+import ast
 import bdb
 import builtins
 import contextlib
@@ -70,14 +71,15 @@ NOT_RUN = (
     "The cell with your newest version did not run ({}), so this would judge the version before. "
     "Fix that cell, run it, and then run this one."
 )
-# of a cell that may not be Python: what follows def, class, import or for, or precedes := or =
-_DEFINES = r"\b(?:def|class|import) [ \w,.]+|\bfor [ \w,()]+(?= in\b)|\w+ *(?=:=)"
-_DEFINES += r"|^\(?[^=(!<>\n]+(?==[^=])"
+# of a cell that is not Python: what follows def, class, import or for, or precedes := or =
+_DEFINES = r"\b(?:def|class|import)\s[ \w,.]+|\bfor [ \w,()]{1,99}(?= in\b)|\b\w+ *(?=:=)"
+_DEFINES += r"|(?:^|[;:]) *\(?[^=(!<>;:\n]+(?==[^=])"
 GONE = (
     "The process that judges answers has ended or does not reply. Run this cell again. If you read "
     "this again, your code ends or stops that process."
 )
 
+_one_at_a_time = threading.Lock()
 in_process = False  # whether to judge in this very process, as the course's own tests do
 _server = None
 
@@ -104,6 +106,11 @@ def start():
 
 def judge(exercise, answer):
     """Return what `judge.judge_here` returns in another process, or why it cannot be asked."""
+    with _one_at_a_time:
+        return _judge(exercise, answer)
+
+
+def _judge(exercise, answer):
     if error := _cell_did_not_run(answer):
         return "not checked", "cell did not run", NOT_RUN.format(errors.summarize(error))
     try:
@@ -167,16 +174,34 @@ def _cell_did_not_run(answer):
     if not error or last.error_in_exec and _is_defined_in(answer, last.info.raw_cell):
         return None
     names = {name for name, value in get_ipython().user_ns.items() if value is answer}
-    defined = re.findall(_DEFINES, last.info.raw_cell, re.M)
     names.add(str(getattr(answer, "__name__", "")))  # a decorator may have given it another
-    return error if names & {*re.findall(r"\w+", " ".join(defined))} else None
+    try:
+        defined = {*_bound(ast.parse(get_ipython().transform_cell(last.info.raw_cell)))}
+    except SyntaxError:
+        defined = re.findall(r"\w+", " ".join(re.findall(_DEFINES, last.info.raw_cell, re.M)))
+    return error if names & {*defined} else None
+
+
+def _bound(code):
+    """Yield the names that code binds, but those of loops and inside functions and classes."""
+    for node in ast.iter_child_nodes(code):
+        if isinstance(code, ast.For | ast.comprehension) and node is code.target:
+            continue
+        if isinstance(node, ast.alias):
+            yield node.asname or node.name
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield node.name
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id
+        else:
+            yield from _bound(node)
 
 
 def _is_defined_in(answer, cell):
     """Tell whether a cell has the source of an answer; it may have raised its error later."""
     try:
         return inspect.getsource(answer).strip() in cell
-    except (OSError, TypeError):
+    except Exception:  # such as ValueError, if it wraps itself
         return True  # as far as one can tell
 
 

@@ -13,6 +13,7 @@ import re
 import sys
 import traceback
 import types
+import typing
 from unittest import mock
 
 import cloudpickle
@@ -25,6 +26,7 @@ from course_utils.checks.errors import is_learners_file, summarize
 
 LARGEST = 64 << 20  # bytes that are sent with an answer
 SMALL = 1 << 20  # bytes of something that an answer only mentions
+DEEPEST = 5000  # calls within one another; many more crash Python
 
 
 def pickled(answer):
@@ -92,6 +94,8 @@ def _dumps(value):
     pickler = _Pickler(letter)
     # a function's globals become the child's __main__, where pickle and others look names up
     pickler.globals_ref[id(vars(sys.modules["__main__"]))] = _Main()
+    depth = sys.getrecursionlimit()
+    sys.setrecursionlimit(min(depth, DEEPEST))
     try:
         pickler.dump(value)
     except BaseException as error:  # SystemExit, for instance, from a __reduce__ of the learner's
@@ -99,6 +103,8 @@ def _dumps(value):
         if not isinstance(error, Exception) and is_learners_file(frame.f_code.co_filename):
             raise pickle.PicklingError(summarize(error)) from None
         raise
+    finally:
+        sys.setrecursionlimit(depth)
     return letter.getvalue()
 
 
@@ -131,6 +137,10 @@ class _Pickler(cloudpickle.Pickler):
             file = io.BytesIO()
             np.savez(file, **value)
             return np.load, (io.BytesIO(file.getvalue()),)
+        if isinstance(value, typing.NewType):  # as others of typing it is pickled by its name only
+            return typing.NewType, (value.__name__, value.__supertype__)
+        if isinstance(value, typing.ParamSpec | typing.TypeVarTuple):
+            return type(value), (value.__name__,)
         if isinstance(value, functools.cached_property):  # in Python 3.11 it has a lock
             return functools.cached_property, (value.func,), {"attrname": value.attrname}
         if isinstance(value, types.CodeType):  # cloudpickle drops the file that names its line

@@ -28,7 +28,7 @@ MISTAKES = [
      "(dimension 0), and return it with shape (d,). If you use keepdim=True, remove it.",
      ("dim=0", "dim=1, keepdim=True")),
     ("sum of each row",
-     "Your result is one sum for each row. Take the mean over the rows (dimension 0), so that d "
+     "Your result has one sum for each row. Take the mean over the rows (dimension 0), so that d "
      "numbers are left.",
      "values.sum(dim=1)"),
     ("sum of everything",

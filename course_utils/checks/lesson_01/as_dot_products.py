@@ -77,7 +77,7 @@ def pair(answer, q, k):
         hint = (
             f"Your new queries are {wide_q.dtype} and your new keys {wide_k.dtype}. Both must have "
             f"the dtype of the inputs, {q.dtype}. If you use torch.zeros(...), it makes float32. "
-            "k.new_zeros(...) has the dtype of k."
+            "Use k.new_zeros(...), which has the dtype of k."
         )
         raise NamedMistake("two dtypes", hint)
     if wide_q.shape[-1] > q.shape[-1] + 2:
@@ -123,15 +123,15 @@ MISTAKES = [
      "entry before you add.",
      ("k.square().sum(dim=-1, keepdim=True)", "k.sum(dim=-1, keepdim=True).square()")),
     ("squares meet squares",
-     "Your new query has ‖q‖² at the position where your new key has ‖k‖², so the dot product "
-     "multiplies the two. Put a 1 in the query where the key has −‖k‖² / 2. The query needs no "
-     "square, because ‖q‖² is the same for all keys and cancels in the softmax.",
+     "In your dot products, ‖q‖² is multiplied by ‖k‖². Put a 1 in the query where the key has "
+     "−‖k‖² / 2, so that this term is added as it is. The query needs no ‖q‖², because ‖q‖² is the "
+     "same for all keys and cancels in the softmax.",
      ("[q, ones]", "[q, -q.square().sum(dim=-1, keepdim=True) / 2, ones]"),
      ("-squares / 2]", "-squares / 2, torch.ones_like(squares)]")),
     ("squares multiplied by squares",
-     "Your new query has ‖q‖² at the position where your new key has ‖k‖², so the dot product "
-     "multiplies the two. Put a 1 in the query where the key has −‖k‖² / 2. The query needs no "
-     "square, because ‖q‖² is the same for all keys and cancels in the softmax.",
+     "In your dot products, ‖q‖² is multiplied by ‖k‖². Put a 1 in the query where the key has "
+     "−‖k‖² / 2, so that this term is added as it is. The query needs no ‖q‖², because ‖q‖² is the "
+     "same for all keys and cancels in the softmax.",
      ("[q, ones]", "[q, q.square().sum(dim=-1, keepdim=True), ones]"),
      ("-squares / 2]", "-squares / 2, torch.ones_like(squares)]")),
     ("product doubled",

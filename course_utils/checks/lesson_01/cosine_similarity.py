@@ -66,7 +66,7 @@ def inputs():
 
 FLOAT32 = (
     "Your cosines are correct for ordinary vectors, but not for float64 vectors with entries of "
-    "1e100. No float32 number is that large. If you convert to float32, leave this out."
+    "1e100. No float32 number is that large. If you convert to float32, remove this conversion."
 )
 
 
@@ -81,10 +81,10 @@ def whatever_the_length(answer, q, k):
     if difference(answer(*far), cosine_similarity(*far)):
         raise NamedMistake("computed in float32", FLOAT32, [right])
     hint = (
-        "Your cosines are correct for ordinary vectors. The part Extremes is left: the squares "
-        "of huge numbers overflow to inf, and the squares of tiny numbers underflow to 0. A "
-        "positive factor does not change a direction. So first scale each row by a factor that "
-        "keeps its squares in range."
+        "Your cosines are correct for ordinary vectors. Only the part Extremes is left to do. "
+        "There, the squares of huge numbers overflow to inf, and the squares of tiny numbers "
+        "underflow to 0. A positive factor does not change a direction. So first scale each row by "
+        "a factor that keeps its squares in range."
     )
     raise NamedMistake("extreme lengths", hint, [right])
 
@@ -113,8 +113,8 @@ MISTAKES = [
      ("k_largest.where(k_largest > 0, 1)", "k_largest")),
     ("zero vector gives nan in float32",
      "Your function is right in float64. In float32, PyTorch's default, a zero vector still "
-     "gives NaN. This happens if you add a number such as 1e-300, because it is 0 in float32, "
-     "and 0 / 0 is NaN. If a row is all zeros, divide it by 1.",
+     "gives NaN. This happens if you add a number such as 1e-300, because that number is 0 in "
+     "float32, and 0 / 0 is NaN. If a row is all zeros, divide it by 1.",
      ("q_largest.where(q_largest > 0, 1)", "(q_largest + 1e-300)"),
      ("k_largest.where(k_largest > 0, 1)", "(k_largest + 1e-300)")),
     ("largest without its sign",
@@ -128,7 +128,7 @@ MISTAKES = [
      ("k_largest > 0", "k_largest != 0")),
     ("largest entry 1",
      "You divide each vector by its largest absolute entry, but not by its length. After this "
-     "division, also divide each row by norm(dim=-1, keepdim=True), and a zero row by 1.",
+     "division, also divide each row by its norm(dim=-1, keepdim=True), and a zero row by 1.",
      ("q.norm(dim=-1, keepdim=True).clamp(min=1)", "1"),
      ("k.norm(dim=-1, keepdim=True).clamp(min=1)", "1")),
     ("squared lengths",
@@ -157,7 +157,7 @@ MISTAKES = [
      "q @ k.mT / (q.norm() * k.norm())"),
     ("sum of absolute values",
      "Each of your vectors is divided by the sum of the absolute values of its entries. A length "
-     "is the square root of the sum of squares, so divide by norm(dim=-1, keepdim=True).",
+     "is the square root of the sum of squares, so divide by norm(dim=-1, keepdim=True) instead.",
      ("q.norm(dim", "q.norm(p=1, dim"), ("k.norm(dim", "k.norm(p=1, dim")),
     ("cosine distance",
      "Your result is 1 − cosine, which is small for similar vectors. Return the cosine itself.",

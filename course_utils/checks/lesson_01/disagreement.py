@@ -61,8 +61,8 @@ def winners(answer):
     if (best - second < 1e-6 * torch.stack([longest, torch.ones(()), 1 + longest])).any():
         raise NamedMistake(
             "a tie",
-            "By one of the measures, two keys are equally near, so it chooses neither. Move one of "
-            "the two keys.",
+            "By one of the measures, two keys are equally near, so this measure chooses neither. "
+            "Move one of the two keys.",
         )
     dot, cosine, distance = near.argmax(dim=-1).tolist()
     return [torch.tensor([dot == cosine, cosine == distance, dot == distance])]
@@ -71,24 +71,24 @@ def winners(answer):
 MISTAKES = [
     ("all three agree",
      "All three measures choose the same key. Each must choose a different one. Make one key "
-     "very long, at an angle to q between 0° and 90° (for the dot product). Put a much shorter "
-     "one almost in the direction of q (for the cosine). Put the third close to q, at a larger "
+     "very long, at about 45° to q (for the dot product). Point a much shorter one almost in the "
+     "direction of q (for the cosine). Put the tip of the third close to the tip of q, at a larger "
      "angle than the second (for the distance).",
      ("[9.0, 9.0], [3.0, 0.1], [1.0, 0.5]", "[1.0, 0.0], [0.6, 0.8], [0.0, 1.0]")),
     ("dot and cosine agree",
      "Dot product and cosine choose the same key. Take the key that no measure chooses. Give it "
-     "a larger angle to q than the key that cosine chooses, but less than 90°. Make it so long "
-     "that it has the largest dot product.",
+     "a larger angle with q than the key that cosine chooses, but less than 90°. Make it long "
+     "enough to have the largest dot product.",
      ("[9.0, 9.0], [3.0, 0.1]", "[9.0, 0.1], [-1.0, 1.0]")),
     ("dot and distance agree",
      "Dot product and distance choose the same key. Take the key that no measure chooses. Give "
-     "it a larger angle to q than the key that cosine chooses, but less than 90°. Make it so "
-     "long that it has the largest dot product.",
+     "it a larger angle with q than the key that cosine chooses, but less than 90°. Make it long "
+     "enough to have the largest dot product.",
      ("[9.0, 9.0], [3.0, 0.1], [1.0, 0.5]", "[1.0, 0.3], [0.1, 0.0], [-1.0, 1.0]")),
     ("cosine and distance agree",
      "Cosine and distance choose the same key. Make this key much shorter, but keep its "
-     "direction. Then put the key that no measure chooses close to q, at a larger angle to q "
-     "than the shortened key.",
+     "direction. Then put the tip of the key that no measure chooses close to the tip of q, but "
+     "at a larger angle to q than the shortened key.",
      ("[3.0, 0.1], [1.0, 0.5]", "[1.0, 0.1], [-1.0, 1.0]")),
 ]  # fmt: skip
 

@@ -54,8 +54,9 @@ MISTAKES = [
      "q * k"),
     ("loops over the first dimensions",
      "Your result is correct for matrices, but not with leading dimensions. You get this result if "
-     "you loop over len(q) and len(k), as the lesson does. Loop over q.shape[-2] and k.shape[-2], "
-     "and use q[..., i, :] and k[..., j, :].", loops_of_the_lesson),
+     "you loop over range(len(q)) and range(len(k)), as the lesson does. Loop over "
+     "range(q.shape[-2]) and range(k.shape[-2]), and use q[..., i, :] and k[..., j, :].",
+     loops_of_the_lesson),
     ("all dimensions reversed",
      "Your scores are correct for matrices, but not with leading dimensions such as a batch. You "
      "get this result if you use .T, which reverses all dimensions. Swap only the last two: "

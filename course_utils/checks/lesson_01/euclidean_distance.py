@@ -68,9 +68,9 @@ def without_nan(answer, q, k):
     if right[distances.isnan()].max() < 0.05:
         hint = (
             "Your distance is NaN where a query equals a key, or nearly so. There, rounding can "
-            "make the square slightly negative, and the square root of a negative number is NaN. "
-            "Use clamp(min=0) before the square root. (Adding a small number such as 1e-12 is "
-            "not enough.)"
+            "make the squared distance slightly negative, and the square root of a negative number "
+            "is NaN. Use clamp(min=0) before the square root. (Adding a small number such as 1e-12 "
+            "is not enough.)"
         )
     else:
         hint = (
@@ -90,8 +90,8 @@ def without_differences(answer, q, k):
     large = [shape for shape in made.shapes if sorted(shape[-3:]) == sizes]
     if sizes[0] > 1 and any(shape.numel() != folded for shape in large):
         hint = (
-            "Your distances are correct, but on the way your code makes L × S × d numbers, such as "
-            "the differences of all pairs. Make no tensor of that size. Multiply out ‖q − k‖²: "
+            "Your distances are correct, but your code makes L × S × d numbers along the way, such "
+            "as the differences of all pairs. Make no tensor of that size. Multiply out ‖q − k‖²: "
             "each term is one number for a query, for a key or for a pair."
         )
         raise NamedMistake("makes all differences", hint, results)
@@ -101,7 +101,7 @@ def without_differences(answer, q, k):
 MISTAKES = [
     ("squared distance",
      "Your result is the squared distance. Take its square root. Use clamp(min=0) before the "
-     "root, because rounding can make the square slightly negative.",
+     "root, because rounding can make the squared distance slightly negative.",
      (".clamp(min=0).sqrt()", "")),
     ("plus cross term",
      "You add 2 q·k. Subtract 2 q·k instead: ‖q − k‖² = ‖q‖² + ‖k‖² − 2 q·k.",
@@ -165,7 +165,7 @@ MISTAKES = [
     ("each centered by its own mean",
      "Your result is what you get if you subtract the mean of the queries from q, and the mean "
      "of the keys from k. Distances stay the same only if both are shifted by the same vector. "
-     "Subtract the same vector from both, such as the mean of the keys, or nothing from either.",
+     "Subtract the mean of the keys from both, or subtract nothing.",
      ("    q_squares",
       "    q, k = q - q.mean(dim=-2, keepdim=True), k - k.mean(dim=-2, keepdim=True)\n"
       "    q_squares")),
@@ -177,7 +177,7 @@ MISTAKES = [
     ("only the queries centered",
      "Your result is what you get if you subtract the mean of the queries from q, and nothing "
      "from k. Distances stay the same only if both are shifted by the same vector. Subtract the "
-     "same vector from both, such as the mean of the keys, or nothing from either.",
+     "mean of the keys from both, or subtract nothing.",
      ("    q_squares", "    q = q - q.mean(dim=-2, keepdim=True)\n    q_squares")),
 ]  # fmt: skip
 

@@ -53,26 +53,27 @@ def confused(given, used):
 
 MISTAKES = [
     ("farthest by distance",
-     "Your result is correct for dot and cosine. For euclidean, it is the farthest key. A small "
-     "distance means near, so take the argmin of the distances.",
+     "Your result is correct for dot and cosine. For euclidean, you return the key with the "
+     "largest distance. The nearest key has the smallest, so take the argmin of the distances.",
      ("MEASURES[measure](q, k)",
       "MEASURES[measure](q, k) * (-1 if measure == 'euclidean' else 1)")),
     ("smallest for all",
-     "Your result is correct for euclidean. For dot and cosine, it is the least similar key. For "
-     "these two measures, a large number means near, so take the argmax.",
+     "Your result is correct for euclidean. For dot and cosine, you return the key with the "
+     "smallest value. The nearest key has the largest, so use argmax for these two.",
      ("MEASURES[measure](q, k)",
       "MEASURES[measure](q, k) * (1 if measure == 'euclidean' else -1)")),
     ("all reversed",
-     "For every measure, your result is the least similar key. Take the argmax of dot products "
-     "and cosines. For distances, a small number means near, so take their argmin.",
+     "For every measure, your result is the least similar key. The nearest key has the largest dot "
+     "product or cosine, but the smallest distance. Take the argmax of dot products and cosines, "
+     "and the argmin of distances.",
      ("argmax", "argmin")),
     ("query for each key",
      "Your result is the nearest query of each key. Return the nearest key of each query. The "
      "keys are the last dimension, so use dim=-1.",
      ("dim=-1", "dim=-2")),
     ("value not position",
-     "Your result contains the largest similarities. Return their positions: use argmax instead "
-     "of max.",
+     "Your result contains the similarities of the nearest keys. Return the positions of these "
+     "keys. Use argmax, or argmin for distances.",
      ("argmax", "amax")),
     ("value and position",
      "Your result is two tensors. If you use max(dim=-1), it returns both the largest "
@@ -95,7 +96,7 @@ MISTAKES = [
      ("MEASURES[measure](q, k)", "MEASURES[measure](q, k).where("
      "(measure != 'cosine') | (k != 0).any(dim=-1)[..., None, :], -torch.inf)")),
     ("cosines along dimension 1",
-     "Your cosine is correct for matrices, but with leading dimensions its lengths are computed "
+     "Your cosine is correct for matrices, but with leading dimensions the lengths are computed "
      "along dimension 1. F.normalize without dim does that. Use dim=-1.",
      ("MEASURES[measure](q, k)", "(q / q.norm(dim=1, keepdim=True) @ (k / k.norm(dim=1, "
       "keepdim=True)).nan_to_num().mT) if measure == 'cosine' else MEASURES[measure](q, k)")),
@@ -140,13 +141,13 @@ MISTAKES = [
      "so use argmax with dim=-1.",
      ("dim=-1", "")),
     ("smallest for dot",
-     "Your result is correct for cosine and euclidean. For dot, it is the least similar key. A "
-     "large dot product means near, so use argmax.",
+     "Your result is correct for cosine and euclidean. For dot, you return the key with the "
+     "smallest dot product. The nearest key has the largest, so use argmax.",
      ("MEASURES[measure](q, k)",
       "MEASURES[measure](q, k) * (-1 if measure == 'dot' else 1)")),
     ("smallest for cosine",
-     "Your result is correct for dot and euclidean. For cosine, it is the least similar key. A "
-     "large cosine means near, so use argmax.",
+     "Your result is correct for dot and euclidean. For cosine, you return the key with the "
+     "smallest cosine. The nearest key has the largest, so use argmax.",
      ("MEASURES[measure](q, k)",
       "MEASURES[measure](q, k) * (-1 if measure == 'cosine' else 1)")),
     ("divided by squared lengths",

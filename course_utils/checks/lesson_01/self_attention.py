@@ -141,7 +141,8 @@ def see_that_it_forgets(used, new, matrices, x):
     try:
         pairs = zip(layer_outputs(used, matrices, x), layer_outputs(new, matrices, x), strict=True)
     except Exception as error:
-        hint += f"It fails: {explained(error)}. Keep nothing that has the length of the first x."
+        hint += f"The second call fails: {explained(error)}. "
+        hint += "Keep nothing that has the length of the first x."
         raise NamedMistake("remembers a call", hint) from None
     for again, first in pairs:
         if first is not NO_FIT and isinstance(first, tuple) and difference(again, first):
@@ -169,7 +170,7 @@ MISTAKES = [
      "Your scores are divided by 8 = √64, whatever the width is. Divide by √d_k, with the given "
      "d_k.", ("q.shape[-1] ** 0.5", "8")),
     ("values as wide as the model",
-     "If d_v is None, your values have width d_model. They must have width d_k then, so use d_k "
+     "If d_v is None, your values have width d_model. They must then have width d_k, so use d_k "
      "in place of d_model.",
      ("d_k if d_v is None", "d_model if d_v is None")),
     ("scaled by root d model",
@@ -219,8 +220,8 @@ MISTAKES = [
      "Your scores are divided by √L, where L is the number of tokens. Divide by √d_k, where d_k is "
      "the width of the keys.", ("q.shape[-1]", "q.shape[-2]")),
     ("weights transposed",
-     "Your values are mixed with the transposed weights. Row i of the weights belongs to token "
-     "i, so write weights @ v.",
+     "Your values are mixed with the transposed weights. Row i of the weights holds the weights "
+     "of query i, so write weights @ v.",
      ("weights @ v", "weights.mT @ v")),
     ("values not projected",
      "Your output mixes the inputs themselves, and W_v is not used. Mix the values, self.W_v(x).",

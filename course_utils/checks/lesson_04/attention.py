@@ -129,15 +129,15 @@ UNSAFE = "scores.masked_fill(~mask, -torch.inf).softmax(dim=-1)"
 LESSONS = "scores.masked_fill(~mask, -torch.inf).masked_fill(empty, 0)"
 BY_HAND = "finite.exp() / finite.exp().sum(dim=-1, keepdim=True)"
 OVERFLOW = (
-    "Right for moderate scores. But for large scores, e^score overflows to inf, and inf / inf is "
-    "NaN. If all scores of a query are far below 0, every e^score underflows to 0. With "
-    "forbidden scores filled with −inf, subtract the largest score of each row before exp (0 "
-    "where the largest is −inf)."
+    "Right for moderate scores. You get this result if you compute softmax without subtracting the "
+    "maximum. Then e^score overflows to inf for large scores, and inf / inf is NaN. If all scores "
+    "of a query are far below 0, every e^score underflows to 0. Fill forbidden scores with −inf, "
+    "then subtract the largest score of each row before exp (or 0 where the largest is −inf)."
 )
 FORBIDDEN_STILL_COUNT = (
     "Right, unless a forbidden score is far above the others. Then all allowed weights underflow "
-    "to 0, because the forbidden score still counts in the sum of softmax or in the maximum that "
-    "you subtract. "
+    "to 0, because the forbidden score still counts in the denominator of softmax, or in the "
+    "maximum that you subtract. "
 )
 FILL_FIRST = (
     "Fill forbidden scores with −inf before softmax, and set the weights of a query with no "
@@ -146,8 +146,8 @@ FILL_FIRST = (
 
 ONE_MAXIMUM = (
     "Right, unless all scores of one query are far below those of another{}. If you subtract one "
-    "maximum {}, all exponentials of the lower query underflow to 0{}. Subtract each query's own "
-    "maximum, or 0 where it is −inf{}."
+    "maximum {}, all exponentials of the query with the low scores underflow to 0{}. Subtract each "
+    "query's own maximum, or 0 where it is −inf{}."
 )
 INDEXED = (
     "Your code fails unless the mask has the shape of the scores. If you write scores[~mask] = "
@@ -188,14 +188,14 @@ MISTAKES = [
      (WEIGHTS, "scores.softmax(dim=-1) * mask"),
      ("return", "weights = weights / (weights.sum(dim=-1, keepdim=True) + 1e-9)\n    return")),
     ("filled with too little",
-     "Right, unless all allowed scores of a query are far below 0. Then their weights underflow "
-     "to 0, as if forbidden scores were filled with a larger number, such as -100. Fill forbidden "
+     "Right, unless all allowed scores of a query are far below 0. Then their weights underflow to "
+     "0, as if forbidden scores were filled with a larger number, such as −100. Fill forbidden "
      "scores with the lowest number of the dtype, torch.finfo(scores.dtype).min.",
      (WEIGHTS, "scores.masked_fill(~mask, -100.0).softmax(dim=-1) * mask")),
     ("filled with too little and erased",
-     "Right, unless all allowed scores of a query are far below 0. Then forbidden keys get the "
-     "weight, as if their scores were filled with a larger number, such as -1e4. Fill forbidden "
-     "scores with −inf, or with the lowest number of the dtype.",
+     "Right, unless all allowed scores of a query are far below 0. Then forbidden keys get weight, "
+     "as if their scores were filled with a larger number, such as -1e4. Fill forbidden scores "
+     "with −inf, or with the lowest number of the dtype.",
      ("~mask & ~empty, -torch.inf", "~mask, -1e4")),
     ("nothing subtracted", OVERFLOW, (WEIGHTS, f"({BY_HAND}).masked_fill(empty, 0)")),
     ("nothing subtracted, NaN made 0", OVERFLOW, (WEIGHTS, f"({BY_HAND}).nan_to_num(0)"),
@@ -208,10 +208,10 @@ MISTAKES = [
      ("    weights", "    e = torch.where(mask, scores.exp(), 0.0)\n"
       "    total = e.sum(dim=-1, keepdim=True)\n    weights")),
     ("nothing subtracted, masked after exp, empty rows are NaN",
-     "Right as long as the scores are moderate and every query has an allowed key. For large "
-     "scores, e^score overflows to inf. If all scores of a query are far below 0, every e^score "
-     "underflows to 0. Fill forbidden scores with −inf, and use softmax. Set the weights of a "
-     "query with no allowed key to 0.",
+     "Right as long as the scores are moderate and every query has an allowed key. If you do not "
+     "subtract the maximum, e^score overflows to inf for large scores. If all scores of a query "
+     "are far below 0, every e^score underflows to 0. Fill forbidden scores with −inf, and use "
+     "softmax. Set the weights of a query with no allowed key to 0.",
      (WEIGHTS, "e / e.sum(dim=-1, keepdim=True)"),
      ("    weights", "    e = scores.exp() * mask\n    weights")),
     *[(f"one maximum for {part}{note}", ONE_MAXIMUM.format(unless, whole, *more),
@@ -244,12 +244,12 @@ MISTAKES = [
       for note, weights in ((", NaN made 0", "at.softmax(dim=-1).nan_to_num(0)"),
                             ("", "at.softmax(dim=-1)"))],
     ("too little added",
-     "Right, unless a forbidden score is very large. Then the forbidden key gets the weight, as "
-     "if only a finite number were subtracted from its score. Fill forbidden scores with −inf.",
+     "Right, unless a forbidden score is very large. Then the forbidden key gets weight, as if "
+     "only a finite number were subtracted from its score. Fill forbidden scores with −inf.",
      ("scores.masked_fill(~mask & ~empty, -torch.inf)", "scores + ~mask * -1e4")),
     ("empty rows as without a mask",
-     "Right, except that a query with no allowed key attends as without a mask. If you add the "
-     "same number, such as -1e9, to every score of a row, softmax does not change. Set the "
+     "Right, except that a query with no allowed key attends as if there were no mask. If you add "
+     "the same number, such as -1e9, to every score of a row, the weights do not change. Set the "
      "weights of such a query to 0 after softmax.",
      (WEIGHTS, "(scores + ~mask * -1e9).softmax(dim=-1)")),
     ("zero times infinity",

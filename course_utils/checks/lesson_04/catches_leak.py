@@ -263,8 +263,8 @@ MISTAKES = [
     ("only zeros",
      "Your test misses code that masks after softmax, and code that computes its output from "
      "weights other than those it returns. Both can return forbidden weights of 0, so it is not "
-     "enough to assert this. Change forbidden keys, and assert that the output stays the same. "
-     "Repeat with scores in the hundreds, to catch leaks that show only there.",
+     "enough to check those weights. Change forbidden keys, and assert that the output stays the "
+     "same. Repeat with scores in the hundreds, to catch leaks that show only there.",
      SMALL_SCORES, (ON_WEIGHTS, "(weights[~mask] == 0).all()"), (ON_OUTPUT, "True")),
     ("only square and causal",
      "Your test misses code that makes its own causal mask, and code that ignores the mask when "

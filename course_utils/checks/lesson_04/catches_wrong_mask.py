@@ -139,7 +139,7 @@ MISTAKES = [
      "equals j <= i + S - L.",
      (EQUAL, "True")),
     ("shape alone",
-     "Your test misses every wrong mask that has the right shape, because it looks only at the "
+     "Your test misses every wrong mask that has the right shape, as if it looked only at the "
      "shape. Assert that every entry equals j <= i + S - L.",
      (EQUAL, "mask.shape == (L, S)")),
     ("square alone",
@@ -168,8 +168,8 @@ MISTAKES = [
      "allowed. Assert also that the future is forbidden, and try a single query too (L = 1).",
      FEW, (EQUAL, "mask[right].all()")),
     ("only counts",
-     "Your test misses masks with the right number of allowed keys in the wrong columns, because "
-     "it only counts them. Compare every entry, and try a single query too (L = 1).",
+     "Your test misses masks with the right number of allowed keys in the wrong columns, as if it "
+     "only counted them. Compare every entry, and try a single query too (L = 1).",
      FEW, (EQUAL, "mask.sum() == right.sum()")),
 ]  # fmt: skip
 

@@ -65,8 +65,8 @@ MISTAKES = [
      "query must be aligned with the last key. Allow key j for j <= i + S - L.",
      ("tril(S - L)", "tril(-1)")),
     ("offset without its sign",
-     "Right, except with fewer keys than queries. Then the offset S - L is negative. Keep its "
-     "sign.",
+     "Right, except with fewer keys than queries. There, the offset S - L is negative, and you get "
+     "this result if you drop its sign. Keep the sign.",
      ("(S - L)", "(abs(S - L))")),
     ("offset of the wrong sign",
      "Right for L = S. Otherwise, your diagonal is shifted in the wrong direction. Use the offset "
@@ -85,8 +85,8 @@ MISTAKES = [
      "Allow key j only for j <= i + S - L.",
      ("tril(S - L)", "tril(S - L if S <= L else S)")),
     ("oldest keys hidden",
-     "Your mask forbids the first i keys to query i, as if it were also an upper triangle. Allow "
-     "every key j with j <= i + S - L.",
+     "Your mask hides the first i keys from query i, as if it had also been cut with `triu()`. "
+     "Allow every key j with j <= i + S - L.",
      ("everything.tril(S - L)", "everything.tril(S - L) & everything.triu()")),
     ("always square",
      "Right if S equals L. Otherwise, your mask still has the shape (L, L). Use S for the number "

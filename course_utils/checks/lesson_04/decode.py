@@ -107,23 +107,24 @@ MISTAKES = [
      "scores become 0, and e^0 is 1. Fill forbidden scores with −inf.",
      (WEIGHTS, "(scores * mask).softmax(dim=-1)")),
     *[(f"filled with {low}",
-       "Right, unless all allowed scores of a query are below a limit. Then forbidden keys get "
-       f"weight, as if their scores were filled with a number such as {low}. Fill forbidden scores "
-       "with −inf.",
+       "Right, unless all allowed scores of a query are very low. Then forbidden keys get weight "
+       f"too, as if their scores were filled with a finite number, such as −{-low}. Fill forbidden "
+       "scores with −inf.",
        (WEIGHTS, f"scores.masked_fill(~mask, {low}).softmax(dim=-1)")) for low in (-10, -100)],
     ("nothing subtracted",
-     "Right for moderate scores. But e^900 overflows to inf, e^−900 underflows to 0, and inf / inf "
-     "and 0 / 0 are NaN. Use softmax, or subtract each query's largest allowed score before exp.",
+     "Right for moderate scores. You get this result if you take exp without first subtracting a "
+     "maximum: e^900 overflows to inf, e^−900 underflows to 0, and inf / inf and 0 / 0 are NaN. "
+     "Use softmax, or subtract each query's largest allowed score before exp.",
      (WEIGHTS, "scores.exp() * mask / (scores.exp() * mask).sum(dim=-1, keepdim=True)")),
     ("one maximum for all",
-     "Your result is NaN for a query whose scores are all far below those of another one. If you "
-     "subtract one maximum from the scores of all queries, the exponentials of the lower query "
-     "underflow to 0, and 0 / 0 is NaN. Subtract each query's own maximum.",
+     "Your result is NaN for a query whose scores are all far below those of another query. If you "
+     "subtract one maximum from the scores of all queries, the exponentials of the query with the "
+     "low scores underflow to 0, and 0 / 0 is NaN. Subtract each query's own maximum.",
      (WEIGHTS, f"({ONE_MAXIMUM}) / ({ONE_MAXIMUM}).sum(dim=-1, keepdim=True)")),
     ("one maximum for all, 0 for 0 / 0",
-     "Your output is 0 for a query whose scores are all far below those of another one. If you "
-     "subtract one maximum from the scores of all queries, the exponentials of the lower query "
-     "underflow to 0. Subtract each query's own maximum.",
+     "Your output is 0 for a query whose scores are all far below those of another query. If you "
+     "subtract one maximum from the scores of all queries, the exponentials of the query with the "
+     "low scores underflow to 0. Subtract each query's own maximum.",
      (WEIGHTS, f"(({ONE_MAXIMUM}) / ({ONE_MAXIMUM}).sum(dim=-1, keepdim=True)).nan_to_num(0)")),
     ("offset of the new tokens",
      "Your query i sees the keys j <= i + L, where L is the number of new tokens. The offset must "
@@ -183,12 +184,12 @@ MISTAKES = [
      "extended caches.",
      ("\n    scores", "\n    mask &= torch.arange(S) >= S - L\n    scores")),
     ("cache not grown",
-     "The output is right, but you return the caches as they were. Return them with the new "
-     "tokens appended.",
+     "The output is right, but you return the caches as they were. Return them with the new keys "
+     "and values appended.",
      ("values, keys, values", "values, k_cache, v_cache")),
     ("only the new ones returned",
-     "The output is right, but you return only the new keys and values. Return the caches with "
-     "the new tokens appended.",
+     "The output is right, but you return only the new keys and values. Return the caches with the "
+     "new keys and values appended.",
      ("values, keys, values", "values, k, v")),
     ("the last token alone",
      "Your output is only that of the last new token. Return a row for each of the L new tokens.",

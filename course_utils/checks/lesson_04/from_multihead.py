@@ -92,7 +92,7 @@ MISTAKES = [
      "row in `key_padding_mask`. Turn the padding mask (B, S) into (B, 1, 1, S).",
      ("[:, None, None, :]", "[:1, None, None, :].expand(len(key_padding_mask), 1, 1, -1)")),
     ("padding of any sequence",
-     "Your mask forbids a key to the whole batch if it is padding in any sequence. Each sequence "
+     "If a key is padding in any sequence, your mask hides it from the whole batch. Each sequence "
      "has its own row in `key_padding_mask`. Turn the padding mask (B, S) into (B, 1, 1, S).",
      ("key_padding_mask[:, None, None, :]",
       "key_padding_mask.any(0).expand(len(key_padding_mask), 1, 1, -1)")),
@@ -106,16 +106,16 @@ MISTAKES = [
      "heads. Keys are the last dimension of the scores. Turn the padding mask (B, S) into (B, 1, "
      "1, S).", ("[:, None, None, :]", "[:, :, None, None]")),
     ("attention mask transposed",
-     "Right, except when L = S. Then your attention mask is transposed, as by .T. The rows of "
+     "Right, except when L = S. Then your attention mask is transposed, as .T does. The rows of "
      "`attn_mask` are already queries. Use it as it is.",
      ("attn_mask |", "(attn_mask.T if len(attn_mask) == len(attn_mask.T) else attn_mask) |")),
     ("rows with no key opened",
-     "Right, except for a query with no allowed key. Your mask allows it every key. Leave its row "
-     "False everywhere, as the two masks say.",
+     "Right, except for a query with no allowed key. Your mask lets this query see every key. "
+     "Leave its row False everywhere, as the two masks say.",
      ("    return ~ignored", "    ignored = ignored & ~ignored.all(-1, keepdim=True)\n"
       "    return ~ignored")),
     ("padded queries ignored too",
-     "Right, except when L = S. Then your mask also forbids every key to queries at padding "
+     "Right, except when L = S. Then your mask also hides every key from queries at padding "
      "positions. `key_padding_mask` is only about keys. Mask only the keys.",
      ("attn_mask | padding", "attn_mask | padding | (padding.mT if attn_mask.shape[0] == "
       "attn_mask.shape[1] else padding)")),

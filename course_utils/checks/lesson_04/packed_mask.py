@@ -80,12 +80,12 @@ MISTAKES = [
      "Your mask allows earlier documents with a larger id. The ids are only names. Compare them "
      "with ==.", ("None] == ids", "None] <= ids")),
     ("ids that differ by 1",
-     "Your mask takes ids that differ by 1 for the same document. Only equal ids name the same "
+     "Your mask treats ids that differ by 1 as the same document. Only equal ids name the same "
      "document. Compare them with ==.",
      ("ids[..., :, None] == ids[..., None, :]",
       "(ids[..., :, None] - ids[..., None, :]).abs() <= 1")),
     ("only the previous token",
-     "In your mask, a token sees only itself and the token before it, if that belongs to its "
+     "In your mask, a token sees only itself and the token before it, if both belong to the same "
      "document. Allow all earlier tokens of the document. Compare all pairs of tokens.",
      ("tril()", "tril().triu(-1)")),
     ("first token seen by all",
@@ -93,9 +93,9 @@ MISTAKES = [
      "Allow only tokens of the same document.",
      ("return same", "same = same | (torch.arange(L) == 0)\n    return same")),
     ("blocks in the order of the ids",
-     "Right if the ids in a row never fall. You get this result if you build one block for each "
-     "count from torch.unique, which sorts the ids. A document may also return later in the row. "
-     "Compare all pairs of ids with ==.",
+     "Right if the ids in a row never decrease. You get this result if you build one block for "
+     "each count from torch.unique, which sorts the ids. A document may also return later in the "
+     "row. Compare all pairs of ids with ==.",
      blocks_of_sorted_ids),
     ("neighbors compared",
      "Your mask starts a new document whenever the id changes. But a document goes on if its id "
@@ -130,13 +130,13 @@ MISTAKES = [
      ("    same =", "    ids = torch.nn.functional.one_hot(ids - ids.min()).float()\n    same ="),
      ("ids[..., :, None] == ids[..., None, :]", "ids @ ids.mT > 0")),
     ("almost the same id",
-     "Your mask takes large ids that are close to each other for the same, as torch.isclose does. "
+     "Your mask treats large ids that are close to each other as the same, as torch.isclose does. "
      "Ids are the same only if they are equal. Compare them with ==.",
      ("ids[..., :, None] == ids[..., None, :]",
       "torch.isclose(ids[..., :, None].float(), ids[..., None, :].float())")),
     ("id without its sign",
-     "Your mask takes an id and its negative, such as 3 and −3, for the same document. Compare "
-     "the ids with their signs.",
+     "Your mask treats an id and its negative, such as 3 and −3, as the same document. Compare the "
+     "ids with their signs.",
      ("ids[..., :, None] == ids[..., None, :]", "ids[..., :, None].abs() == ids[..., None, :].abs()"
       )),
     ("negative ids taken for 0",
@@ -149,7 +149,7 @@ MISTAKES = [
      "is an id like any other. Compare all pairs of ids with ==.",
      ("return same", "same = same & (ids != 0)[..., None, :]\n    return same")),
     ("ids taken for sorted",
-     "Right if the ids in a row never fall. You get this result if you search for the first "
+     "Right if the ids in a row never decrease. You get this result if you search for the first "
      "token of each document as in a sorted row. Compare all pairs of ids with ==.",
      ("    return same & causal", "    start = torch.searchsorted(ids.contiguous(), "
       "ids.contiguous())\n    return (torch.arange(L) >= start[..., None]) & causal")),

@@ -108,8 +108,8 @@ MISTAKES = [
      "Your mask allows only the first real token of each sequence. Allow all keys from position S "
      "− length on, with >=.", (">= S - lengths", "== S - lengths")),
     ("queries masked too",
-     "Your mask also forbids every key to queries at padding positions, so its shape is (B, 1, S, "
-     "S). These queries would have no allowed key. Mask only the keys.",
+     "Your mask also hides every key from queries at padding positions, so its shape is (B, 1, S, "
+     "S). Then these queries have no allowed key. Mask only the keys.",
      ("return allowed", "return allowed[:, None, :, None] & allowed")),
     ("padding of queries",
      "Your mask has shape (B, 1, S, 1), so it masks queries. Keys are the last dimension of the "

@@ -43,8 +43,8 @@ MISTAKES = [
      "length for each sequence. Give `prefix` the shape (B, 1, 1, 1) before you compare it with "
      "the keys.", one_for_all),
     ("prefixes as queries",
-     "Your prefix lengths are aligned with the queries, as (B, 1) is against (L, L). Give "
-     "`prefix` the shape (B, 1, 1, 1) before you compare it with the keys.",
+     "Your prefix lengths are aligned with the queries, as happens if `prefix` has the shape (B, "
+     "1). Give it the shape (B, 1, 1, 1) before you compare it with the keys.",
      lambda L, prefix: one_for_all(L, prefix[:, None])),
     *other_kinds(prefix_mask),
     ("no dimension for heads",
@@ -61,8 +61,8 @@ MISTAKES = [
      "Your mask gives every sequence the shortest prefix. Use each sequence's own prefix.",
      ("prefix[:, None, None, None]", "prefix.min().expand(len(prefix), 1, 1, 1)")),
     ("prefixes added up",
-     "Your mask gives each sequence the sum of its own prefix and those before it, as from a "
-     "cumsum. Use each sequence's own prefix.",
+     "Your mask gives each sequence the sum of its own prefix and those before it, as cumsum does. "
+     "Use each sequence's own prefix.",
      ("prefix[:, None, None, None]", "prefix.cumsum(0)[:, None, None, None]")),
     ("prefix at the end",
      "Your mask opens the *last* keys to every query, as many as the prefix is long. The prefix is "
@@ -86,8 +86,8 @@ MISTAKES = [
      "In your mask, all tokens see the prefix and nothing else. Add the causal part with |.",
      ("causal | in_prefix", "in_prefix.expand(-1, -1, L, -1)")),
     ("only the prefix, one row for all queries",
-     "Your mask has shape (B, 1, 1, L), and allows all tokens the prefix and nothing else. Add the "
-     "causal part (L, L) with |, which also gives the mask its shape (B, 1, L, L).",
+     "Your mask has shape (B, 1, 1, L), and it lets every token see the prefix and nothing else. "
+     "Add the causal part (L, L) with |, which also gives the mask its shape (B, 1, L, L).",
      ("causal | in_prefix", "in_prefix")),
     ("prefix sees everything",
      "In your mask, the tokens of the prefix see everything, even what comes after the prefix. "

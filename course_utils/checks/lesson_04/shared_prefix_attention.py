@@ -130,8 +130,8 @@ MISTAKES = [
      "exponentials. Weight the outputs before you add them, as in 3.7.",
      (JOINED, f"a @ v_prefix / {ALONE[0]} + (b @ v / {ALONE[1]}).nan_to_num(0)")),
     ("weighted by the number of keys",
-     "You weight the outputs of the two parts by their numbers of keys. The part with the larger "
-     "sum of exponentials must count more. Merge the outputs as in 3.7.",
+     "You weight the output of each part by its number of keys. The part with the larger sum of "
+     "exponentials must count more. Merge the outputs as in 3.7.",
      ("    total =", "    n, P = mask.sum(dim=-1, keepdim=True), k_prefix.shape[1]\n    total ="),
      (JOINED, f"(P * {OF_THE_TWO[0]} + n * {OF_THE_TWO[1]}) / (P + n)")),
     ("log-sum-exps for weights",
@@ -152,9 +152,9 @@ MISTAKES = [
      ("(common - m).exp(), (own - m).exp()", "(common - common.amax(-1, True)).exp(), "
       "(own - own.amax(-1, True)).exp().nan_to_num(0)")),
     ("nothing subtracted",
-     "Your result is NaN if scores are in the hundreds. Then e^900 overflows to inf, e^−900 "
-     "underflows to 0, and inf / inf and 0 / 0 are NaN. In both parts, subtract the larger of "
-     "the two maxima before exp.",
+     "Your result is NaN if scores are in the hundreds. You get this result if you take exp "
+     "without first subtracting a maximum: e^900 overflows to inf, e^−900 underflows to 0, and inf "
+     "/ inf and 0 / 0 are NaN. In both parts, subtract the larger of the two maxima before exp.",
      ("[..., None]  # (B, H, L, 1), f", "[..., None] * 0  # (B, H, L, 1), f")),
     ("the prefix's maximum for both",
      "Your result is NaN if scores of the sequence are far above those of the prefix. If you "
@@ -189,9 +189,9 @@ MISTAKES = [
      "the prefix. Set only the sequence's part to zero, not the whole output.",
      (JOINED, f"{JOINED} * mask.any(dim=-1, keepdim=True)")),
     ("scores of 0 for an empty row",
-     "A query that sees none of its own sequence still gets values from it, as if its scores were "
-     "set to 0. Each score of 0 counts as e^0 = 1. Leave these scores at −inf, so that their "
-     "exponentials are 0.",
+     "A query with no allowed key in its own sequence still gets values from that sequence, as if "
+     "those scores were set to 0. Each score of 0 counts as e^0 = 1. Leave these scores at −inf, "
+     "so that their exponentials are 0.",
      ("~mask, -torch.inf)", "~mask, -torch.inf).masked_fill(~mask.any(-1, True), 0)")),
     ("mask after softmax",
      "Your forbidden keys get weights of 0, but they still count in the denominator. You get this "
@@ -277,7 +277,7 @@ MISTAKES = [
                       (", of allowed keys", "mask.sum(-1, keepdim=True).clamp(min=1)"))],
     ("filled with too little",
      "Right, unless all scores of a query are in the hundreds below 0. There, forbidden keys get "
-     "weight, as if forbidden scores were filled with a larger number, such as -100. Fill "
+     "weight, as if forbidden scores were filled with a larger number, such as −100. Fill "
      "forbidden scores with −inf.",
      ("~mask, -torch.inf", "~mask, -100")),
     ("keys of the prefix's first head",

@@ -52,7 +52,7 @@ MISTAKES = [
      "not in its future.",
      (RULE, "(0 <= back) & (back < window)")),
     ("one sink alone",
-     "With several sinks, your mask keeps only the first of them visible. Allow the first `sinks` "
+     "With several sinks, your mask keeps only the first sink visible. Allow the first `sinks` "
      "keys.",
      ("j < sinks", "j < min(sinks, 1)")),
     ("sinks for the first queries",
@@ -68,13 +68,13 @@ MISTAKES = [
      "Allow the keys j < sinks.",
      ("j < sinks", "j == sinks")),
     ("no more sinks than the window is long",
-     "With more sinks than `window`, your mask keeps only the first `window` of them visible. "
+     "If `sinks` is larger than `window`, your mask keeps only the first `window` sinks visible. "
      "Allow all keys j < sinks, however short the window is.",
      ("j < sinks", "j < min(sinks, window)")),
     ("sinks in the future, after the window",
-     "With more sinks than `window`, your mask shows some queries sinks in their future. You get "
-     "this result if every query from position `window` on sees all sinks. Allow a sink only if "
-     "j <= i.",
+     "If `sinks` is larger than `window`, your mask lets some queries see sinks in their future. "
+     "You get this result if every query from position `window` on sees all sinks. Allow a sink "
+     "only if j <= i.",
      (RULE, "(0 <= back) & (back < window) | ((j < sinks) & (i >= window))")),
     ("one sink too many",
      "Your mask has one sink too many. The sinks are keys 0 to sinks − 1. Allow the keys j < "

@@ -67,9 +67,9 @@ def orders_of_rows(layer):
 
 
 BIASES = (
-    "Your result is right while all biases are 0, but not with other biases. If you leave a bias "
-    "out, call the whole layer, as in `self.W_q(x)`. If a query has no allowed key, its output "
-    "must still contain the bias of W_o, so set its weights to 0, not its output."
+    "Your result is right as long as all biases are 0, but not with other biases. If you leave a "
+    "bias out, call the whole layer, as in `self.W_q(x)`. If a query has no allowed key, its "
+    "output must still contain the bias of W_o, so set its weights to 0, not its output."
 )
 
 
@@ -201,9 +201,9 @@ MASK_OF_SEQUENCE_0 = (
 )
 MASKED_LATE = (
     "Right without a mask. With a mask, you get this result if you set weights to 0 after softmax. "
-    "Then forbidden keys still count in softmax's sum, and a query's weights no longer sum to 1. "
-    "Fill forbidden scores with −inf before softmax, and replace NaN with 0 where no key is "
-    "allowed."
+    "Then forbidden keys still count in the denominator of softmax, and a query's weights no "
+    "longer sum to 1. Fill forbidden scores with −inf before softmax, and replace NaN with 0 where "
+    "no key is allowed."
 )
 DEALT_TWICE = (
     "You get this result if head h takes every H-th column, both in the split and in the merge. "
@@ -234,9 +234,9 @@ OF_ANY_LAYER = [
      "e^0 is 1, forbidden keys still get a weight. Fill forbidden scores with −inf.",
      ("-torch.inf", "0")),
     ("filled with too little",
-     "Right, except where all allowed scores are far below the number with which you fill "
-     "forbidden scores. There, the allowed weights underflow to 0. Fill with −inf instead. A "
-     "query with no allowed key then gets NaN weights, so replace NaN with 0.",
+     "Right, except where all allowed scores are far below your fill value for forbidden scores. "
+     "There, the allowed weights underflow to 0. Fill with −inf instead. A query with no allowed "
+     "key then gets NaN weights, so replace NaN with 0.",
      ("-torch.inf", "-1e4"), (".nan_to_num(0)", " * (1 if mask is None else mask)")),
     ("joined without transpose",
      "Each row of your merged heads mixes parts of several tokens. Transpose back to (B, L, H, "
@@ -259,16 +259,16 @@ OF_ANY_LAYER = [
      "key to 0.",
      ("scores.masked_fill(~mask, -torch.inf)", "scores + mask")),
     ("too little added",
-     "Right, unless a forbidden score is far above the others. Then the forbidden key gets the "
-     "weight, as if only a finite number, such as 1e4, were subtracted from its score. Fill "
-     "forbidden scores with −inf, and set the weights of a query with no allowed key to 0.",
+     "Right, unless a forbidden score is far above the others. Then the forbidden key gets weight, "
+     "as if only a finite number, such as 1e4, were subtracted from its score. Fill forbidden "
+     "scores with −inf, and set the weights of a query with no allowed key to 0.",
      ("scores.masked_fill(~mask, -torch.inf)", "scores + ~mask * -1e4"),
      (".nan_to_num(0)", " * (1 if mask is None else mask.any(-1, keepdim=True))")),
     ("too little added, empty rows open",
-     "Right, except where a forbidden score is far above the others, and for a query with no "
-     "allowed key, which attends as without a mask. This happens if you subtract a finite number, "
-     "such as 1e4, from forbidden scores. Fill them with −inf, and set the weights of a query "
-     "with no allowed key to 0.",
+     "Right, with two exceptions. Where a forbidden score is far above the others, the forbidden "
+     "key gets weight. And a query with no allowed key attends as if there were no mask. This "
+     "happens if you subtract a finite number, such as 1e4, from forbidden scores. Fill them with "
+     "−inf, and set the weights of a query with no allowed key to 0.",
      ("scores.masked_fill(~mask, -torch.inf)", "scores + ~mask * -1e4"), (".nan_to_num(0)", "")),
     ("nothing subtracted, masked after exp", NOTHING_SUBTRACTED,
      ("scores = scores.masked_fill(~mask, -torch.inf)", "pass"),
@@ -279,9 +279,9 @@ OF_ANY_LAYER = [
      ("scores.softmax(dim=-1)", "(scores.exp() / scores.exp().sum(-1, keepdim=True))")),
     ("nothing subtracted, empty rows are NaN",
      "Right for scores around 0, if every query has an allowed key. With no allowed key, a query "
-     "gets 0 / 0, which is NaN. With scores in the hundreds, above or below 0, e^score overflows "
-     "to inf or underflows to 0, and inf / inf, 0 · inf and 0 / 0 are NaN. Fill forbidden scores "
-     "with −inf, use softmax, and replace NaN with 0.",
+     "gets 0 / 0, which is NaN. If you do not subtract the maximum, e^score overflows to inf or "
+     "underflows to 0 for scores in the hundreds, above or below 0, and inf / inf, 0 · inf and 0 / "
+     "0 are NaN. Fill forbidden scores with −inf, use softmax, and replace NaN with 0.",
      ("-torch.inf", "torch.finfo(scores.dtype).min"), ("scores.softmax(dim=-1).nan_to_num(0)",
       "scores.exp() / scores.exp().sum(-1, keepdim=True) * (1 if mask is None else mask)")),
     ("weights averaged",
@@ -298,8 +298,8 @@ OF_ANY_LAYER = [
      "head.",
      ("(merged), weights", "(merged)")),
     ("causal without a mask",
-     "Right with a mask. Without one, your result is causal, although every query may then attend "
-     "to all keys. Forbid only what a mask forbids.",
+     "Right with a mask. Without a mask, every query may attend to all keys, but your result is "
+     "causal. Forbid only what a mask forbids.",
      ("        if mask is not None:", "        if mask is None:\n            mask = torch.ones("
       "scores.shape[-2:]).tril() > 0\n        if mask is not None:")),
     ("always causal",
@@ -308,9 +308,8 @@ OF_ANY_LAYER = [
      (".softmax",
       ".masked_fill(torch.ones_like(scores).triu(1) > 0, -torch.inf).softmax")),
     ("nan for an empty row",
-     "Right, except for a query with no allowed key. All its scores are −inf, and softmax returns "
-     "NaN for them, because −inf − (−inf) is NaN. Replace NaN with 0 in the weights before you "
-     "multiply them by the values.",
+     "Right, except for a query with no allowed key. All its scores are −inf, and softmax over "
+     "−inf alone is NaN. Replace NaN with 0 in the weights before you multiply them by the values.",
      (".nan_to_num(0)", "")),
     ("mask ignored for an empty row",
      "Right, except for a query with no allowed key. It attends as if there were no mask. Set the "
@@ -340,8 +339,8 @@ OF_ANY_LAYER = [
     ("weights masked late and renormalized",
      "Right, except where a forbidden score is far above the allowed ones. You get this result if "
      "you mask the weights after softmax and divide them by their sum. By then, the allowed "
-     "weights are almost 0 or underflow to 0. Fill forbidden scores with −inf before softmax, and "
-     "replace NaN with 0 where no key is allowed.",
+     "weights are almost 0 or have underflowed to 0. Fill forbidden scores with −inf before "
+     "softmax, and replace NaN with 0 where no key is allowed.",
      ("scores = scores.masked_fill(~mask, -torch.inf)", "pass"),
      (".nan_to_num(0)", " * (1 if mask is None else mask)\n"
       "        weights = weights / weights.sum(dim=-1, keepdim=True).clamp(min=1e-9)")),
@@ -361,8 +360,8 @@ OF_ANY_LAYER = [
      "may attend. Set only the weights of head 0 to 0, not the output.",
      ("self.W_o(merged), weights", "self.W_o(merged) * (weights.sum(-1)[:, :1].mT > 0), weights")),
     ("PyTorch's layer as it is",
-     "Your result is what nn.MultiheadAttention returns by default. It averages the weights over "
-     "the heads, True in its attn_mask means 'may not attend', and a query with no allowed key "
-     "gives NaN. Compute the attention of each head yourself instead.",
+     "Your result is what nn.MultiheadAttention returns by default. That layer averages the "
+     "weights over the heads, takes True in attn_mask to mean 'may not attend', and returns NaN "
+     "for a query with no allowed key. Compute the attention of each head yourself instead.",
      TorchInside),
 ]  # fmt: skip

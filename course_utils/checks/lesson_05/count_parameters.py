@@ -100,7 +100,8 @@ MISTAKES = [
      "Count d_model entries for each bias.",
      ("4 * d_model if", "4 * num_heads if")),
     ("biases always counted",
-     "You count biases even if bias=False, when there are none. Count them only if bias=True.",
+     "With bias=False, there are no biases, but you still count them. Count them only if "
+     "bias=True.",
      (" if bias else 0", "")),
     ("one bias counted",
      "You count one bias of d_model entries. Each of the four matrices has its own. Count four "

@@ -19,7 +19,7 @@ from course_utils.checks.shared_hints import (
 def grouped_attention(q, k, v):
     B, H, L, d_k = q.shape
     group = H // k.shape[1]
-    q = q.reshape(B, -1, group * L, d_k)  # (B, H_kv, group·L, d_k), more rows for each key head
+    q = q.reshape(B, -1, group * L, d_k)  # (B, H_kv, group·L, d_k), more rows for each KV head
     scores = q @ k.mT / d_k**0.5  # (B, H_kv, group·L, d_k) @ (B, H_kv, d_k, S)
     weights = scores.softmax(dim=-1)  # (B, H_kv, group·L, S)
     out = weights @ v  # (B, H_kv, group·L, d_v)
@@ -75,7 +75,7 @@ def repeats(made, x, group):
 
 REPEATED = (
     "The numbers are right, but your code makes a tensor that holds the keys or values once for "
-    "each query head. That is not needed: for a key head, the queries of its group are only more "
+    "each query head. That is not needed: for a KV head, the queries of its group are only more "
     "queries. Reshape q to (B, H_kv, H / H_kv · L, d_k) instead, and the results back to (B, H, L, "
     "...)."
 )
@@ -104,14 +104,14 @@ CAUSAL = [
 
 MISTAKES = [
     ("key heads take turns",
-     "With H = 6 and H_kv = 2, your query heads use key heads 0 1 0 1 0 1. They must use 0 0 0 1 "
-     "1 1. Reshape q to (B, H_kv, (H / H_kv) · L, d_k), so that neighboring query heads share a "
-     "key head.",
+     "With H = 6 and H_kv = 2, your query heads use KV heads 0 1 0 1 0 1. They must use 0 0 0 1 1 "
+     "1. Reshape q to (B, H_kv, (H / H_kv) · L, d_k), so that neighboring query heads share a KV "
+     "head.",
      (GROUPED, "k, v = k.repeat(1, group, 1, 1), v.repeat(1, group, 1, 1)")),
     ("divided by the key heads",
-     "You get this result, or an error, if query head h uses key head h // H_kv. But each group "
-     "has H / H_kv query heads, so h must be divided by H / H_kv. Reshape q to (B, H_kv, (H / "
-     "H_kv) · L, d_k), which gives each group its own key head.",
+     "You get this result, or an error, if query head h uses KV head h // H_kv. But each group has "
+     "H / H_kv query heads, so h must be divided by H / H_kv. Reshape q to (B, H_kv, (H / H_kv) · "
+     "L, d_k), which gives each group its own KV head.",
      (GROUPED, "k, v = (x[:, torch.arange(H) // x.shape[1]] for x in (k, v))")),
     ("output as wide as keys",
      "You get an error unless d_v = d_k, because your output is reshaped to width d_k. The output "
@@ -122,8 +122,8 @@ MISTAKES = [
      "other dimensions. The output must be as wide as the values. Reshape it to (B, H, L, d_v).",
      ("out.reshape(B, H, L, -1)", "out.reshape(B, -1, L, d_k)")),
     ("first key head for all",
-     "All of your query heads use the first head of keys and values. That is right only if H_kv = "
-     "1. Let each group use its own head of keys and of values.",
+     "All of your query heads use the first KV head. That is right only if H_kv = 1. Let each "
+     "group use its own KV head.",
      (GROUPED, "k, v = k[:, :1], v[:, :1]")),
     ("first head of keys for all",
      "The heads of values are right, but all query heads use the first head of keys. That is "
@@ -135,12 +135,12 @@ MISTAKES = [
      (GROUPED, GROUPED + "\n    v = v[:, :1].expand_as(v)")),
     ("tokens folded before heads",
      "You get this result if you transpose q before you reshape it. Then query heads of different "
-     "groups share a key head. Reshape q directly from (B, H, L, d_k) to (B, H_kv, (H / H_kv) · "
-     "L, d_k).",
+     "groups share a KV head. Reshape q directly from (B, H, L, d_k) to (B, H_kv, (H / H_kv) · L, "
+     "d_k).",
      (GROUPED, GROUPED.replace("q.reshape", "q.transpose(1, 2).reshape"))),
     ("key heads averaged",
-     "You average the heads of keys and of values. That is right only if H_kv = 1. Let each group "
-     "use its own head of keys and of values.",
+     "You average the KV heads. That is right only if H_kv = 1. Let each group use its own KV "
+     "head.",
      (GROUPED, "k, v = k.mean(dim=1, keepdim=True), v.mean(dim=1, keepdim=True)")),
     ("queries averaged",
      "You average the queries of each group. Each query head needs its own scores. Keep all H "
@@ -153,8 +153,8 @@ MISTAKES = [
      (BACK, "*(x.reshape(B, L, H, -1).transpose(1, 2) for x in (out, weights)),")),
     ("heads folded after tokens",
      "You get this result if you transpose q before you reshape it. Then query heads of different "
-     "groups share a key head. Reshape q directly from (B, H, L, d_k) to (B, H_kv, (H / H_kv) · "
-     "L, d_k).",
+     "groups share a KV head. Reshape q directly from (B, H, L, d_k) to (B, H_kv, (H / H_kv) · L, "
+     "d_k).",
      (GROUPED, "q = q.transpose(1, 2).reshape(B, L * group, H // group, d_k).transpose(1, 2)")),
     ("queries averaged, results repeated",
      "You average the queries of each group. Each query head needs its own scores. Keep all H "
@@ -187,20 +187,20 @@ MISTAKES = [
      "weights.",
      (BACK, "out.reshape(B, H, L, -1)")),
     ("groups left apart",
-     "The numbers are right, but still grouped by key head. Reshape the output to (B, H, L, d_v) "
+     "The numbers are right, but still grouped by KV head. Reshape the output to (B, H, L, d_v) "
      "and the weights to (B, H, L, S).",
      (BACK, "out, weights")),
     ("groups left apart, five dimensions",
-     "The numbers are right, but still grouped by key head. Reshape the output to (B, H, L, d_v) "
+     "The numbers are right, but still grouped by KV head. Reshape the output to (B, H, L, d_v) "
      "and the weights to (B, H, L, S).",
      (BACK, "*(x.unflatten(2, (group, L)) for x in (out, weights)),")),
     ("weights left apart",
-     "The output is right, but the weights are still grouped by key head. Reshape them to (B, H, "
-     "L, S).",
+     "The output is right, but the weights are still grouped by KV head. Reshape them to (B, H, L, "
+     "S).",
      ("weights.reshape(B, H, L, -1)", "weights")),
     ("weights left apart, five dimensions",
-     "The output is right, but the weights are still grouped by key head. Reshape them to (B, H, "
-     "L, S).",
+     "The output is right, but the weights are still grouped by KV head. Reshape them to (B, H, L, "
+     "S).",
      ("weights.reshape(B, H, L, -1)", "weights.unflatten(2, (group, L))")),
     ("grouped not scaled", NOT_SCALED, (" / d_k**0.5", "")),
     ("weights in another order of heads",
@@ -213,16 +213,16 @@ MISTAKES = [
      (BACK, "weights.reshape(B, H, L, -1), out.reshape(B, H, L, -1)")),
     ("grouped scaled twice", SCALED_TWICE, (" / d_k**0.5", " / d_k")),
     ("key heads not shared",
-     "Right if H_kv is 1 or H, but an error otherwise. You get one if H query heads must broadcast "
-     "with H_kv key heads. Reshape q to (B, H_kv, (H / H_kv) · L, d_k), so that each key head "
-     "serves H / H_kv neighboring query heads.",
+     "Right if H_kv is 1 or H, but an error otherwise. You get the error if H query heads must "
+     "broadcast with H_kv KV heads. Reshape q to (B, H_kv, (H / H_kv) · L, d_k), so that each KV "
+     "head serves H / H_kv neighboring query heads.",
      (GROUPED, "")),
     ("softmax over the group",
      "Your weights sum to 1 over the query heads of a group. The weights of each query must sum to "
      "1 over the keys, so use `dim=-1`.",
      ("scores.softmax(dim=-1)", "scores.unflatten(2, (group, L)).softmax(dim=2).flatten(2, 3)")),
     ("softmax over the key heads",
-     "Your weights sum to 1 over the key heads. The weights of each query must sum to 1 over the "
+     "Your weights sum to 1 over the KV heads. The weights of each query must sum to 1 over the "
      "keys, so use `dim=-1`.",
      ("scores.softmax(dim=-1)", "scores.softmax(dim=1)")),
     ("causal by habit", CAUSAL_BY_HABIT, *CAUSAL),
@@ -237,7 +237,7 @@ MISTAKES = [
       "*(x.unflatten(2, (group, L)).transpose(1, 2).flatten(1, 2) for x in (out, weights)),")),
     ("divided by root of the group",
      "Your scores are divided by √(d_k · H / H_kv). Each score is a sum of d_k products, however "
-     "many query heads share a key head. Divide by √d_k.",
+     "many query heads share a KV head. Divide by √d_k.",
      ("d_k**0.5", "(d_k * group) ** 0.5")),
     ("divided by root d_v", BY_D_V, ("d_k**0.5", "v.shape[-1]**0.5")),
     ("softmax over the queries", OVER_QUERIES,

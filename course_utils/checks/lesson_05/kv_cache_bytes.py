@@ -42,25 +42,25 @@ MISTAKES = [
      "many values. Count both.",
      ("2 * keys", "keys")),
     ("all query heads kept",
-     "You get this result if you count one key head for each query head, or key heads of width "
+     "You get this result if you count one KV head for each query head, or KV heads of width "
      "d_model / num_kv_heads. Count num_kv_heads heads of width d_model / num_heads.",
      ("num_kv_heads * d_k", "d_model")),
     ("width by key heads",
-     "You get this result if you count num_heads / num_kv_heads key heads, or one key head of "
-     "width d_model / num_kv_heads. Count num_kv_heads heads of width d_model / num_heads.",
+     "You get this result if you count num_heads / num_kv_heads KV heads, or one KV head of width "
+     "d_model / num_kv_heads. Count num_kv_heads heads of width d_model / num_heads.",
      ("num_kv_heads * d_k", "d_model // num_kv_heads")),
     ("heads of one number",
-     "You count one number per token for each key head. A key has d_model / num_heads numbers, "
-     "the width of a head. Count all of them.",
+     "You count one number per token for each KV head. A key has d_model / num_heads numbers, the "
+     "width of a head. Count all of them.",
      ("num_kv_heads * d_k", "num_kv_heads")),
     ("more heads for fewer",
-     "Your result grows when there are fewer key heads. But the cache holds only num_kv_heads key "
-     "heads, so with fewer of them the cache is smaller. Count num_kv_heads heads of width "
-     "d_model / num_heads.",
+     "Your result grows when there are fewer KV heads. But the cache holds only num_kv_heads KV "
+     "heads, so with fewer of them the cache is smaller. Count num_kv_heads heads of width d_model "
+     "/ num_heads.",
      ("num_kv_heads * d_k", "d_model * (num_heads // num_kv_heads)")),
     ("key heads at full width",
-     "In your result, each key head is d_model wide. A head is only d_model / num_heads wide. "
-     "Count that width for each key head.",
+     "In your result, each KV head is d_model wide. A head is only d_model / num_heads wide. Count "
+     "that width for each KV head.",
      ("d_model // num_heads", "d_model")),
     ("one layer counted",
      "Your result is for one layer. Each layer has its own cache. Multiply by the number of "

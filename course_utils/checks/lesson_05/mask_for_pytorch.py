@@ -100,13 +100,13 @@ MISTAKES = [
      "You have num_heads − 1 masks for each sequence. Repeat each mask num_heads times in all.",
      ("repeat_interleave(num_heads", "repeat_interleave(num_heads - 1")),
     ("keys of any sequence",
-     "You give every sequence the same mask. It allows what the mask of any sequence allows. "
-     "Give each sequence its own mask.",
+     "You give every sequence the same mask, which allows a key wherever the mask of any sequence "
+     "allows it. Give each sequence its own mask.",
      ("mask.repeat_interleave",
       "mask.any(dim=0, keepdim=True).expand_as(mask).repeat_interleave")),
     ("keys of all sequences",
-     "You give every sequence the same mask. It allows only what the masks of all sequences "
-     "allow. Give each sequence its own mask.",
+     "You give every sequence the same mask, which allows a key only where the masks of all "
+     "sequences allow it. Give each sequence its own mask.",
      ("mask.repeat_interleave",
       "mask.all(dim=0, keepdim=True).expand_as(mask).repeat_interleave")),
     ("first mask for all",

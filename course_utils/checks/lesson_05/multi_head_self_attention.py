@@ -182,9 +182,9 @@ WITHOUT_A_PLACE = (
 )
 
 RESHAPED = (
-    "Right for masks that hold one (L, L) matrix for each sequence. You get an error for others if "
-    "you reshape every mask to (B, 1, L, L). Insert a dimension for the heads only if the mask has "
-    "three dimensions, and use other masks as they are."
+    "Right for masks that hold one (L, L) matrix for each sequence. You get an error for other "
+    "masks if you reshape every mask to (B, 1, L, L). Insert a dimension for the heads only if the "
+    "mask has three dimensions, and use other masks as they are."
 )
 
 MISTAKES = [
@@ -248,9 +248,10 @@ MISTAKES = [
      ("scores = scores.masked_fill(~mask", "twin = mask.shape == x.shape[:2]\n"
       "            scores = scores.masked_fill(~(mask[:, None, None] if twin else mask)")),
     ("every mask taken for one of each sequence",
-     "Right, except for a mask with four dimensions that differs between heads. You get this "
-     "result, or an error, if you treat it as one mask for each sequence. Insert a dimension for "
-     "the heads only if the mask has three dimensions, and use other masks as they are.",
+     "Right, except for a mask with four dimensions that differs between heads. You get a wrong "
+     "result, or an error, if you reshape such a mask to (..., 1, L, L), because its heads are "
+     "then taken for sequences. Insert a dimension for the heads only if the mask has three "
+     "dimensions, and use other masks as they are.",
      ("mask.ndim == 3", "True"), ("mask[:, None]", "mask.reshape(-1, 1, *mask.shape[-2:])")),
     ("masks repeated by turns",
      "Right, except for a mask of shape (B, L, L). You get this result if you copy it for the "

@@ -215,8 +215,8 @@ MISTAKES = [
      "before W_o.",
      ("layer.W_o(merged * others)", "layer.W_o(merged) * others")),
     ("bias of the values left",
-     "In your result, the removed head still outputs a vector, the same for every token. What "
-     "does W_v return if x is zero? Set the head's part of that to 0 as well.",
+     "In your result, the removed head still outputs a vector, the same for every token. What does "
+     "W_v return if x is zero? Set the head's part of that vector to 0 as well.",
      ("merged * others", "torch.where(others, merged, layer.W_v.bias)")),
 ]  # fmt: skip
 

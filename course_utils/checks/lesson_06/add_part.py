@@ -80,23 +80,23 @@ FINITE_LSE = (
 
 MISTAKES = [
     ("first part of all, both empty open",
-     "Right if the old lse is −∞ for all queries or for none. If it is −∞ for only some, your "
-     "lse is NaN for these queries, because −∞ − (−∞) is NaN, and so is your output where "
-     "part_lse is −∞ too. Decide for each query, for example with `torch.where`.",
+     "Right if the old lse is −∞ for all queries or for none. If it is −∞ for only some, your lse "
+     "is NaN for these queries, because −∞ − (−∞) is NaN. Where part_lse is −∞ too, your output is "
+     "also NaN. Return part_out and part_lse for these queries, for example with `torch.where`.",
      FIRST, AS_IT_WAS, (LSE, f"torch.where(first, {LSE}, {OLD_LSE})")),
     ("first part of all",
      "Right if the old lse is −∞ for all queries. If it is −∞ only for some of them, and their "
-     "part_lse is finite, your lse is NaN there, because −∞ − (−∞) is NaN. Decide for each query, "
-     "for example with `torch.where`.",
+     "part_lse is finite, your lse is NaN there, because −∞ − (−∞) is NaN. Return part_lse for "
+     "these queries, for example with `torch.where`.",
      FIRST, (LSE, f"torch.where(first, {LSE}, {NO_NAN})")),
     ("part for all queries",
      "If the old lse is −∞ for any query, you return the part's output and lse for all queries. "
-     "Decide for each query, for example with `torch.where`.",
+     "Return them only for that query, for example with `torch.where`.",
      ("return merged", "if (lse == -INF).any():\n        return part_out, part_lse\n"
       "    return merged")),
     ("part passed over for all queries",
-     "If part_lse is −∞ for some query, you ignore the part for all queries. Decide for each "
-     "query, for example with `torch.where`.",
+     "If part_lse is −∞ for some query, you ignore the part for all queries. Ignore it only for "
+     "that query, for example with `torch.where`.",
      ("return merged", "if (part_lse == -INF).any():\n        return out, lse\n"
       "    return merged")),
     ("bug still there",
@@ -183,11 +183,13 @@ MISTAKES = [
      (LSE, "lse + part_lse")),
     ("outputs averaged",
      "Your output is the mean of the two outputs. The one with the larger lse must count more. "
-     "Weight each by its e^lse, divided by the sum of both e^lse.",
+     "Weight each by its e^lse, divided by the sum of the two. Before you take exponentials, "
+     "subtract the larger lse from both, or 0 if both are −∞.",
      ("share[..., None] * (part_out - out)", "(part_out - out) / 2")),
     ("outputs added",
      "Your output is the sum of the two outputs, but each is already a weighted mean of values. "
-     "Weight each by its e^lse, divided by the sum of both e^lse.",
+     "Weight each by its e^lse, divided by the sum of the two. Before you take exponentials, "
+     "subtract the larger lse from both, or 0 if both are −∞.",
      ("share[..., None] * (part_out - out)", "part_out")),
     ("shares exchanged",
      "Each of your outputs is weighted by the e^lse of the other. Weight each output by its *own* "
@@ -229,7 +231,7 @@ MISTAKES = [
      ("m = torch", CLAMPED.format("-1e9") + "m = torch")),
     ("finite number in place of infinity",
      "Where both lse are −∞, your lse is finite. You get this result if you replace −∞ with a "
-     "finite number such as −1e4. Other lse may even be lower than this number. Keep −∞, and "
+     "finite number such as −1e4. A real lse may be even lower than this number. Keep −∞, and "
      "treat these queries separately.",
      ("m = torch", CLAMPED.format("-1e4") + "m = torch")),
     ("NaN replaced by 0",

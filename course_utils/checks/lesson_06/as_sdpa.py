@@ -117,24 +117,24 @@ MISTAKES = [
      ("attn_mask=mask", "is_causal=True")),
     ("mask as numbers",
      "Your result is what you get with a mask of 0s and 1s in place of booleans. SDPA *adds* "
-     "numbers to the scores, so these forbid nothing. Pass a boolean mask.",
+     "numbers to the scores, so these forbid nothing. Pass the boolean mask `~ignore`.",
      ("~ignore", "(~ignore).to(q.dtype)")),
     ("ignore as numbers",
      "Your result is what you get with a mask of 0s and 1s in place of booleans. SDPA *adds* "
-     "numbers to the scores, so ignored keys count e times as much. Pass a boolean mask in which "
-     "True means may attend.",
+     "numbers to the scores, so ignored keys count e times as much. Pass the boolean mask "
+     "`~ignore`, in which True means may attend.",
      ("~ignore", "ignore.to(q.dtype)")),
     ("finite in place of infinity",
      "Your result is right, except for a query that must ignore everything. With a large negative "
-     "number instead of −∞, all its keys still get weight. Pass a boolean mask.",
+     "number instead of −∞, all its keys still get weight. Pass the boolean mask `~ignore`.",
      FINITE),
     ("smallest number in place of infinity",
-     "Your result is right, except for a query that must ignore everything. With the lowest "
-     "finite number instead of −∞, all its keys get the same weight. Pass a boolean mask.",
+     "Your result is right, except for a query that must ignore everything. With the lowest finite "
+     "number instead of −∞, all its keys get the same weight. Pass the boolean mask `~ignore`.",
      ("~ignore", "ignore.to(q.dtype) * torch.finfo(q.dtype).min")),
     ("mask times infinity",
-     "Your result is NaN. If you multiply a mask by −∞, the allowed entries become 0 · −∞, "
-     "which is NaN. Pass a boolean mask.",
+     "Your result is NaN. If you multiply a mask by −∞, the allowed entries become 0 · −∞, which "
+     "is NaN. Pass the boolean mask `~ignore`.",
      ("~ignore", "ignore.to(q.dtype) * -INF")),
     ("queries reordered",
      "Your output has the heads of q in another order. You get this result if you reorder q for "
@@ -163,7 +163,8 @@ MISTAKES = [
      ("return F", "k = k.repeat(1, q.shape[1] // k.shape[1], 1, 1)\n    "
       "v = v.repeat_interleave(q.shape[1] // v.shape[1], 1)\n    return F")),
     ("heads not shared",
-     "SDPA shares key heads only if you ask for it. Pass enable_gqa=True.",
+     "You get an error, because SDPA shares key heads only if you ask for it. Pass "
+     "enable_gqa=True.",
      (", enable_gqa=True", "")),
     ("scaled twice",
      "Your scores are divided by d_k. If you divide q by √d_k yourself, SDPA divides by √d_k "
@@ -196,8 +197,8 @@ MISTAKES = [
      "Your scores are multiplied by √d_k. Divide by it: 1 / (√d_k · temperature).",
      ("1 / (d_k**0.5 * temperature)", "d_k**0.5 / temperature")),
     ("finite and too near",
-     "Your ignored keys still get some weight. If your mask adds a number such as −10, that is "
-     "not low enough. Pass a boolean mask.",
+     "Your ignored keys still get some weight. If your mask adds a number such as −10, that is not "
+     "low enough. Pass the boolean mask `~ignore`.",
      ("~ignore", "ignore.to(q.dtype) * -10")),
 ]  # fmt: skip
 

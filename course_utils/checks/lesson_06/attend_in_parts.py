@@ -79,12 +79,15 @@ def in_parts(answer, q, k, v, size):
     scored -= {q.shape[-1], v.shape[-1], -(-S // size)}
     most = max(scored, default=0)
     if most > size and most == S:
-        hint = "Right, but you score all keys at once. Split k and v into parts of `size` keys."
+        hint = (
+            "Right, but you compute the scores of all keys at once. Split k and v into parts of "
+            "`size` keys."
+        )
         raise NamedMistake("keys not cut", hint, results)
     if most > size:
         hint = (
-            "Right, but you score more than `size` keys at once. `size` is the number of keys in a "
-            "part"
+            "Right, but you compute the scores of more than `size` keys at once. `size` is the "
+            "number of keys in a part"
         )
         raise NamedMistake("parts too large", hint + ", not the number of parts.", results)
     if not q.requires_grad and scores_are_kept(answer, L * size, q, k, v, size):
@@ -105,9 +108,9 @@ CAUSAL = [
 ]  # fmt: skip
 MISTAKES = [
     ("no part where there are fewer keys",
-     "Right, except for an error if `size` is larger than S. Then there is only one part, with "
-     "all S keys. If you use `chunk`, use `split(size, dim=-2)` instead, because `chunk` takes "
-     "the number of parts.",
+     "Right, but your code raises an error if `size` is larger than S. There must then be a single "
+     "part, with all S keys. If you use `chunk`, use `split(size, dim=-2)` instead, because "
+     "`chunk` takes the number of parts, not their size.",
      ("for j in", "k.chunk(S // size, dim=-2)\n    for j in")),
     ("causal by habit", shared_hints.CAUSAL_BY_HABIT, *CAUSAL),
     ("causal by habit, at the end", shared_hints.CAUSAL_BY_HABIT,
@@ -134,8 +137,8 @@ MISTAKES = [
      "If S is not a multiple of size, the leftover keys are missing. Include them.",
      ("range(0, S, size)", "range(0, max(S - size, 0) + 1, size)")),
     ("parts weighted by maximum",
-     "Your parts are weighted by their largest score. The number of scores near it counts too. "
-     "Use the log-sum-exp.",
+     "Your parts are weighted by their largest score alone. All scores of a part must count. Use "
+     "its log-sum-exp.",
      ("scores.logsumexp(dim=-1)", "scores.amax(dim=-1)")),
     ("lse as weights",
      "Your weights are the log-sum-exps themselves, but these are logarithms. Weight each output "

@@ -237,13 +237,13 @@ MISTAKES = [
      "weight. Set forbidden scores to −∞.",
      ("positions, -INF", "positions, -1e4")),
     ("forbidden scores at -10",
-     "Your forbidden keys still get some weight. Their scores are set to a number near the "
-     "others, such as −10. Set them to −∞.",
+     "Your forbidden keys still get some weight. You get this result if you set their scores to a "
+     "number such as −10, because other scores are as low. Set them to −∞.",
      ("positions, -INF", "positions, -10.0")),
     ("forbidden scores at -10 in all tiles",
-     "Your forbidden keys still get some weight, even in tiles of the future. Their scores are "
-     "set to a number near the others, such as −10. Set them to −∞, and skip the tiles of the "
-     "future.",
+     "Your forbidden keys still get some weight, even in tiles of the future. You get this result "
+     "if you set their scores to a number such as −10, because other scores are as low. Set them "
+     "to −∞, and skip the tiles of the future.",
      ("j > positions[-1]", "False"),
      ("positions, -INF", "positions, -10.0")),
     ("divided by root d_v", shared_hints.BY_D_V, ("d_k**0.5", "v.shape[-1] ** 0.5")),

@@ -44,7 +44,7 @@ MISTAKES = [
      "attention.",
      ("naive, flash", "flash, naive")),
     ("inputs counted",
-     "Your results count q, k and v. Count only what is held besides them.",
+     "Your results include q, k and v. Leave them out.",
      ("naive, flash",
       "naive + heads * (L + 2 * S) * d * size, " "flash + heads * (L + 2 * S) * d * size")),
     ("heads forgotten",
@@ -57,8 +57,8 @@ MISTAKES = [
      "Your count is for one head of one sequence. Multiply by B · H.",
      ("B * H", "1")),
     ("counted not weighed",
-     "Your results count numbers, not bytes. Multiply by size, except for the log-sum-exp, "
-     "which always takes 4 bytes.",
+     "Your results count numbers, not bytes. Multiply by size. Only the log-sum-exp always takes 4 "
+     "bytes per number.",
      ("L * S * size", "L * S"),
      ("L * d * size", "L * d"),
      ("L * 4", "L")),
@@ -88,7 +88,7 @@ MISTAKES = [
      "Both results lack the output. Add L · d numbers per head.",
      ("L * d * size", "0")),
     ("inputs counted in naive",
-     "Your first result counts q, k and v. Count only what is held besides them.",
+     "Your first result includes q, k and v. Leave them out.",
      ("naive, flash", "naive + heads * (L + 2 * S) * d * size, flash")),
     ("lse of a sequence",
      "Your log-sum-exp lacks the heads. Count one number per query and *head*.",
@@ -128,8 +128,8 @@ MISTAKES = [
      "only one number, the log-sum-exp, and not both m and ℓ. Count 4 bytes.",
      ("L * 4", "L * 8")),
     ("four bytes throughout",
-     "Your results take 4 bytes for every number. Only the log-sum-exp has 4 bytes. All others "
-     "take `size`.",
+     "Your results take 4 bytes for every number. Only the log-sum-exp takes 4 bytes. All other "
+     "numbers take `size`.",
      ("L * S * size", "L * S * 4"),
      ("L * d * size", "L * d * 4")),
     ("mebibytes held",

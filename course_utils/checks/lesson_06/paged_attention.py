@@ -175,8 +175,9 @@ MISTAKES = [
      "slots of the last page, you read none: a full page has `page` of them.",
      ("range(0, length, page)", "range(0, length + 1, page)")),
     ("finished texts read on",
-     "Right for texts with equally many pages. A shorter text goes on reading pages until the "
-     "longest one ends. Leave out the slots after the end of each text, or set their scores to −∞.",
+     "Right if all texts have the same number of pages. Otherwise you go on reading pages for a "
+     "shorter text until the longest text ends. Leave out the slots after the end of each text, or "
+     "set their scores to −∞.",
      ("range(0, length, page)", "range(0, max(lengths), page)"),
      ("min(page, length - start)", "min(page, length - start) if start < length else page"),
      ("table[start // page]", "table[min(start // page, len(table) - 1)]")),

@@ -63,16 +63,17 @@ MISTAKES = [
      "Your dS lacks δ. Use dS = P ∘ (dP − δ).",
      ("(d_p - delta[..., None])", "d_p")),
     ("delta of the keys",
-     "You get this result, or an error, if you subtract δ along the keys: δ_j instead of δ_i. "
-     "Each query has its own δ. Use `delta[..., None]`, which aligns δ with the rows.",
+     "You get this result, or an error, if you align δ with the keys (the columns). But there is "
+     "one δ per query. Use `delta[..., None]`, which aligns δ with the rows.",
      ("delta[..., None]", "delta[..., None, :]")),
     ("lse of the keys",
-     "You get this result, or an error, if you subtract lse along the keys: lse_j instead of "
-     "lse_i. Each query has its own lse. Use `lse[..., None]`, which aligns lse with the rows.",
+     "You get this result, or an error, if you align lse with the keys (the columns). But there is "
+     "one lse per query. Use `lse[..., None]`, which aligns lse with the rows.",
      ("lse[..., None]", "lse[..., None, :]")),
     ("lse and delta of the keys",
-     "You get this result, or an error, if you subtract lse and δ along the keys. Each query has "
-     "its own. Use `lse[..., None]` and `delta[..., None]`, which align them with the rows.",
+     "You get this result, or an error, if you align lse and δ with the keys (the columns). But "
+     "there is one lse and one δ per query. Use `lse[..., None]` and `delta[..., None]`, which "
+     "align them with the rows.",
      ("lse[..., None]", "lse[..., None, :]"), ("delta[..., None]", "delta[..., None, :]")),
     ("delta added",
      "Your dS adds δ. Subtract it: dS = P ∘ (dP − δ).",

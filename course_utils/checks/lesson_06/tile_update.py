@@ -105,7 +105,7 @@ MISTAKES = [
     ),
     ("tile left out for all queries",
      "Right, unless a query has no allowed key in the tile. Then you return the old state for all "
-     "queries. Decide for each query.",
+     "queries. Keep it only for that query, and update the others.",
      ("return m_new", "if (scores == -INF).all(dim=-1).any():\n        return m, ell, out\n"
       "    return m_new")),
     ("nothing subtracted from the first tile",
@@ -147,8 +147,8 @@ MISTAKES = [
      ("out * shrink[..., None]", "out"),
      ("ell * shrink", "ell")),
     ("maximum at least zero",
-     "Your m is never below 0. The largest score so far may be negative, so m must be able to be "
-     "negative too. If you clamp m or start it at 0, leave that out.",
+     "Your m is never below 0, but the largest score so far may be negative. If you clamp m at 0, "
+     "leave that out.",
      ("scores.amax(dim=-1))", "scores.amax(dim=-1)).clamp(min=0)")),
     ("maximum of the tile",
      "Your m is the maximum of this tile only. It must be the maximum over all tiles so far. Take "
@@ -187,21 +187,21 @@ MISTAKES = [
       "(out * (ell * shrink)[..., None] + p @ v) / ell_new.masked_fill(ell_new == 0, 1)[..., "
       "None]")),
     ("softmax within the tile",
-     "To O, you add a softmax over this tile, which is divided by the tile's own sum. Add e^(score "
-     "− m_new) · v instead, and divide only after the last tile.",
+     "You add softmax(scores) @ v to O. This softmax is already divided by the tile's own sum. Add "
+     "e^(score − m_new) · v instead, and divide only after the last tile.",
      ("p @ v", "scores.softmax(dim=-1) @ v")),
     ("tile maximum for all",
      "You use one maximum for all queries, but each query has its own. Take the maximum along dim "
      "−1.",
      ("scores.amax(dim=-1)", "scores.max()")),
     ("nan unless all queries are blind",
-     "Your result is NaN for a query that has seen no allowed key, unless this holds for all "
-     "queries at once. Its maximum is still −∞, and −∞ − (−∞) is NaN. Decide for each query, and "
-     "subtract 0 in place of a maximum of −∞.",
+     "Your result is NaN for a query that has seen no allowed key, if other queries have seen one. "
+     "Its maximum is still −∞, and −∞ − (−∞) is NaN. Subtract 0 for each query whose maximum is "
+     "−∞, and the maximum for all others.",
      ("m_new == -INF, 0)", "m_new == -INF, 0) if (m_new == -INF).all() else m_new")),
     ("nothing subtracted if one query is blind",
      "Right, unless some query has seen no allowed key. Then you subtract 0 for all queries. "
-     "Decide for each query, and subtract 0 only in place of a maximum of −∞.",
+     "Subtract 0 only for queries whose maximum is −∞, and the maximum for all others.",
      ("m_new == -INF, 0)",
       "torch.tensor(True), 0) if (m_new == -INF).any() else m_new")),
     ("nan for a blind query",

@@ -52,9 +52,8 @@ ONE_MASKED = (
 )
 MISTAKES = [
     ("skipped by number",
-     "Your result has i blocks without a mask and i + 1 visited blocks for block of queries i. "
-     "This is right only if block_q = block_k. Compare the positions where the blocks start and "
-     "end.",
+     "Row i of your result has i blocks without a mask and i + 1 visited blocks. This is right "
+     "only if block_q = block_k. Compare the positions where the blocks start and end.",
      (WHOLE, "first // block_q"),
      (VISITED, "first // block_q + 1")),
     ("nothing skipped",
@@ -114,8 +113,8 @@ MISTAKES = [
      "of queries, and each block has block_q queries.",
      ("L, block_q, block_k)", "L, block_k, block_q)")),
     ("whole by the last query",
-     "You ask what the last query of the block sees. A tile needs no mask only if its *first* "
-     "query sees all of it, because the first query sees the fewest keys.",
+     "For your first number, you ask what the last query of the block sees. A tile needs no mask "
+     "only if its *first* query, which sees the fewest keys, sees all of it. Use that one.",
      ("<= first", "<= last")),
     ("own key forgotten",
      "You count a block of keys as needing a mask if it ends at the first query's own position. "
@@ -136,8 +135,8 @@ MISTAKES = [
      "position. Compare the end of each tile with the first query.",
      (WHOLE, VISITED + " - 1")),
     ("visited by the first query",
-     "You ask what the first query of the block sees. A tile is visited if *any* query sees part "
-     "of it, so ask what the last query sees: it sees the most.",
+     "For your second number, you ask what the first query of the block sees. A tile is visited if "
+     "*any* query sees part of it, so ask what the last query sees: it sees the most.",
      (VISITED, "sum(j <= first for j in starts)")),
     ("skipped for visited",
      "Your second number counts the skipped tiles. Count the visited ones.",

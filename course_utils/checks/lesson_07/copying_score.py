@@ -58,18 +58,18 @@ MISTAKES = [
      "You take the largest entry of each column, which says which token raises a logit most. Take "
      "the largest entry of each row, `dim=-1`.", ("dim=-1", "dim=0")),
     ("mean of the diagonal",
-     "Your result is the mean of the diagonal. Count how often the diagonal entry is the largest "
-     "of its row.",
+     "Your result is the mean of the diagonal. Return the share of rows in which the diagonal "
+     "entry is the largest.",
      f"({EFFECT}).diagonal().mean()"),
     ("mean of the softmax's diagonal",
-     "Your result is the mean of the diagonal after softmax. Count how often the diagonal entry is "
-     "the largest of its row.",
+     "Your result is the mean of the diagonal after softmax. Return the share of rows in which the "
+     "diagonal entry is the largest.",
      f"({EFFECT}).softmax(dim=-1).diagonal().mean()"),
     ("tokens kept apart", ONE_EACH, (".float().mean()", ".float()")),
     ("true or false for each token", ONE_EACH, (".float().mean()", "")),
     ("ties counted",
-     "You also count a token if its own logit changes exactly as much as another, as after an "
-     "embedding of 0. Its change must be larger than each of the others.",
+     "You also count a token if its own logit changes exactly as much as another, as with an "
+     "embedding of 0. The change in its own logit must be larger than the change in any other.",
      f"(({EFFECT}).diagonal() >= ({EFFECT}).amax(dim=-1)).float().mean()"),
     ("largest of all",
      "You compare the diagonal with the largest entry of the whole matrix. Compare it with the "
@@ -77,7 +77,8 @@ MISTAKES = [
      f"(({EFFECT}).diagonal() == ({EFFECT}).max()).float().mean()"),
     ("eigenvalues",
      "Your result is the sum of the eigenvalues divided by the sum of their absolute values, "
-     "another score for copying. Count how often the diagonal entry is the largest of its row.",
+     "another score for copying. Return the share of rows in which the diagonal entry is the "
+     "largest.",
      f"(lambda each: (each.sum() / each.abs().sum()).real)(torch.linalg.eigvals({EFFECT}))"),
     ("cosines",
      "Your result is what you get if the columns of U are scaled to length 1, as for a cosine "
@@ -92,8 +93,8 @@ MISTAKES = [
      "of a row as they are.",
      ("effect.argmax", "effect.softmax(dim=0).argmax")),
     ("largest and positive",
-     "You leave out tokens whose own logit falls, though it falls less than each of the others. "
-     "Count these tokens too, because the diagonal entry is the largest of its row.",
+     "You leave out tokens whose own logit falls, even where it falls less than all others. Count "
+     "these tokens too, because the diagonal entry is the largest of its row.",
      ("effect.argmax(dim=-1)", "torch.where(effect.diagonal() > 0, effect.argmax(dim=-1), -1)")),
     ("largest of row and column",
      "You count a token only if the diagonal entry is the largest of its row and of its column. It "
@@ -121,8 +122,8 @@ MISTAKES = [
      (".mean()", ".mean() * 100")),
     ("raised at all",
      "You get this result if you count a token whose own logit rises at all, or rises more than "
-     "the others on average. Count it only if the change of its own logit is larger than that of "
-     "any other.",
+     "the others on average. Count it only if the change in its own logit is larger than the "
+     "change in any other.",
      f"(({EFFECT}).diagonal() > 0).float().mean()"),
     ("head left out",
      "Your result is the score of E U, without the head. Put W_v and W_o between them.",
@@ -151,7 +152,7 @@ MISTAKES = [
      "compute E W_v W_o U.",
      ("W_v @ W_o", "W_o.T @ W_v.T")),
     ("largest in size",
-     "You take the entry with the largest absolute value. A logit that falls a lot is not raised, "
+     "You take the entry with the largest absolute value. A large negative entry lowers the logit, "
      "so keep the sign.",
      ("effect.argmax", "effect.abs().argmax")),
     ("smallest logit",

@@ -211,8 +211,8 @@ def what_is_missing(first, wrote, second, tokens, periods):
 MISTAKES = [
     ("looks at itself", SELF, (".roll(1, dims=1)", "")),
     ("wants the next token",
-     "Layer 0 attends to the next token where it should attend to the previous one. Its queries "
-     "and keys ask in the wrong direction, so exchange them or shift one the other way.",
+     "Layer 0 attends to the next token instead of the previous one. Exchange its W_q and W_k, or "
+     "shift the positions the other way.",
      (".roll(1, dims=1)", ".roll(-1, dims=1)")),
     ("not large enough", f"Layer 0 {SOFT}", ("large = 1000.0", "large = 1.0")),
     ("overflow", OVERFLOW,

@@ -67,7 +67,7 @@ MISTAKES = [
      "You treat all sequences as one long sequence. Each one has its own past, and its positions "
      "start at 0.", in_one_row),
     ("position 0 lost",
-     "You miss occurrences at position 0. Position 0 is valid; only −1 means none.",
+     "You miss occurrences at position 0. Position 0 is valid. Only −1 means none.",
      (LAST, f"torch.where({LAST} > 0, {LAST}, -1)")),
     ("nothing found",
      "You find no earlier occurrence at all. If you store tensors in a dict or set, each tensor "

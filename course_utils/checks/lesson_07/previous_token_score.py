@@ -54,7 +54,8 @@ MISTAKES = [
      "Your result is the weight on the *next* token. Rows are queries, so key i − 1 of query i is "
      "below the diagonal.", ("-1, dim1", "1, dim1")),
     ("two positions back",
-     "Your result is the weight two positions back. Take the key right before the query.",
+     "You take the weight on the key two positions back. Take the weight on the key right before "
+     "the query.",
      ("-1, dim1", "-2, dim1")),
     ("last key for query 0",
      "Your sum includes the weight of query 0 on the last key. An index of −1 means the last key. "

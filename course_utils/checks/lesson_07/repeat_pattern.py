@@ -38,13 +38,14 @@ TIMES = "-(-length // pattern.shape[-1])"
 MORE = "length // pattern.shape[-1] + 1"
 DOWN = (
     "Your repetitions are below each other, as `pattern.repeat(n, 1)` puts them. Put them one "
-    "after another in the last dimension: `torch.cat([pattern] * n, dim=-1)`."
+    "after another along the last dimension, and cut them at `length`: `torch.cat([pattern] * n, "
+    "dim=-1)[..., :length]`."
 )
 STACKED = (
-    "Your repetitions are in a new dimension. Put them one after another in the last dimension: "
-    "`torch.cat([pattern] * n, dim=-1)`."
+    "Your repetitions are in a new dimension. Put them one after another along the last dimension, "
+    "and cut them at `length`: `torch.cat([pattern] * n, dim=-1)[..., :length]`."
 )
-TOO_FEW = "so long results are too short. Compute how many repetitions `length` needs."
+TOO_FEW = "so it is too short if `length` is large. Compute how many repetitions `length` needs."
 MISTAKES = [
     ("tokens stutter",
      "Your result repeats each token several times in a row, as in 5 5 9 9. Repeat the whole "
@@ -61,9 +62,9 @@ MISTAKES = [
     ("long pattern not cut",
      "If the pattern is longer than `length`, you return all of it. Cut it at `length`, too.",
      ("arange(length)", "arange(max(length, period))")),
-    ("two at most", "Your result has at most two repetitions, " + TOO_FEW,
+    ("two at most", "Your result contains the pattern at most twice, " + TOO_FEW,
      ("arange(length)", "arange(min(length, 2 * period))")),
-    ("three at most", "Your result has at most three repetitions, " + TOO_FEW,
+    ("three at most", "Your result contains the pattern at most three times, " + TOO_FEW,
      ("arange(length)", "arange(min(length, 3 * period))")),
     ("beginning cut",
      "Your result ends with a complete pattern but may start in the middle of one. Start with the "

@@ -85,8 +85,8 @@ MISTAKES = [
      "i has.",
      ("seen[:, :-1]", "seen[:, :-1] | seen[:, 1:]")),
     ("last prediction left out",
-     "You leave out the last prediction, that of the last token. Count it if the second-to-last "
-     "token has occurred before.",
+     "You leave out the last prediction, the one for the last token. Count it if the "
+     "second-to-last token has occurred before.",
      ("right[seen[:, :-1]]", "right[:, :-1][seen[:, :-2]]")),
     ("share of the right ones",
      "Your result is the share of right predictions that come from repeated tokens. Divide by the "

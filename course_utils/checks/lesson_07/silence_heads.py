@@ -67,7 +67,8 @@ MISTAKES = [
      "mixes all heads. Change only columns.",
      (f"copy[:, {COLUMNS}] = 0", f"copy[:, {COLUMNS}] = copy[{COLUMNS}] = 0")),
     ("returned transposed",
-     "You set the right columns to zero, but return W_o transposed.",
+     "You set the right columns to zero, but your result is transposed. Return the copy as it is, "
+     "without `.T`.",
      ("return copy", "return copy.T")),
     ("others silenced",
      "You remove all heads except the listed ones. Remove the listed ones.",
@@ -140,7 +141,7 @@ MISTAKES = [
      "a head at head · d_k.",
      (COLUMNS, "(head - 1) * d_k : head * d_k")),
     ("mean in place of 0",
-     "Your columns hold a mean, so something still passes through. Set them to 0.",
+     "Your columns hold a mean, so the head still has an effect. Set them to 0.",
      ("= 0", f"= W_o[:, {COLUMNS}].mean()")),
     ("minus infinity",
      "Your columns hold −inf, as masked scores do. But W_o is a factor in a product, so set the "

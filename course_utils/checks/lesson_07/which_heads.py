@@ -158,7 +158,7 @@ MISTAKES = [
       "[[(i, j) for i in range(len(weights)) for j in range(weights.shape[2])"
       " if (i, j) != head]]")),
     ("alone or not at all",
-     "You name only heads that can do the whole job alone. Heads that do a part of it are missing. "
+     "You name only heads that can do the whole job alone, and miss those that do only part of it. "
      "Try every set of other heads that look like the one you test, not only the set of all of "
      "them.",
      ("subsets(others)", "[others]")),
@@ -200,11 +200,12 @@ MISTAKES = [
      "You name heads without which the accuracy falls only a little. Name a head only if the "
      "accuracy falls to one half or less.", ("> 0.5 >= accuracy", "> 0.1 + accuracy")),
     ("one other at a time",
-     "You miss heads whose job is shared by three or more. Remove more than one other head at a "
-     "time.",
+     "You miss heads that share their job with two or more others. To test a head, also remove two "
+     "or more of the other heads that look like it.",
      functools.partial(with_few_others, others=1)),
     ("two others at a time",
-     "You miss heads whose job is shared by four. Remove more than two other heads at a time.",
+     "You miss heads that share their job with three others. To test a head, also remove three or "
+     "more of the other heads that look like it.",
      functools.partial(with_few_others, others=2)),
     ("greedy", GREEDY, greedy),
     ("greedy, backwards", GREEDY, functools.partial(greedy, step=-1)),
@@ -215,8 +216,8 @@ MISTAKES = [
      "Your result is 0 in the whole third layer, but a head there is at work. Look at all layers.",
      ("    for kind,", "    before[2:] = after[2:] = 0\n    for kind,")),
     ("kind by layer",
-     "Your kinds follow the layers. A previous-token head may also be in layer 1, so decide by the "
-     "scores.",
+     "You give 1 to heads in layer 0, and 2 to heads in later layers. A previous-token head may "
+     "also be in layer 1, so decide by the scores.",
      ("= kind\n", "= 1 + (head[0] > 0)\n")),
     ("layer by kind", ONE_LAYER_EACH,
      ("for head in alike:", "for head in [each for each in alike if each[0] == kind - 1]:")),

@@ -100,7 +100,8 @@ MISTAKES = [
     ("all or nothing", "If one token of the guess is wrong, you drop even the correct tokens "
      "before it. Keep the tokens before the first wrong one.",
      (RIGHT, RIGHT + " * (best[:-1] == guess).all()")),
-    ("counted", "Your result is a number of tokens. Return the tokens themselves.",
+    ("counted", "You return how many tokens are accepted. Return the tokens themselves: the "
+     "correct guesses, and then the model's own token.",
      (END, "right.sum() + 1")),
     ("only the next", "Your result is only the model's own next token. Put the correct guesses "
      "before it.", (END, "best[right.sum()][None]")),
@@ -133,7 +134,9 @@ MISTAKES = [
      "Use dim=-1.", ("argmax(dim=-1)", "argmax(dim=0)"), ("best[:-1]", "best[: len(guess)]")),
     ("least probable", "You take the least probable token of each row. Take the most probable one.",
      ("argmax", "argmin")),
-    ("up to the last correct guess", WRONG_BEFORE + "Stop at the first wrong guess.",
+    ("up to the last correct guess", "You go on to the last correct guess, even if a wrong one "
+     "comes before it. But the tokens after a wrong guess follow a token that the model would not "
+     "have generated. Stop at the first wrong guess.",
      (RIGHT, "(best[:-1] == guess).long().flip(0).cummax(0).values")),
 ]  # fmt: skip
 

@@ -102,8 +102,8 @@ MISTAKES = [
     ("mean of perplexities", "Your result is the mean of the perplexities of the texts. First take "
      "the mean loss over the tokens of all answers, and then the exponential.",
      (END, f"{EACH}.exp().mean()")),
-    ("exponential before the mean", "You take the exponential of each loss, and then the mean. "
-     "Take the mean first, and then the exponential.", (END, "surprise[asked].exp().mean()")),
+    ("exponential before the mean", "You take the mean of the exponentials. The perplexity is the "
+     "exponential of the mean, so take the mean first.", (END, "surprise[asked].exp().mean()")),
     ("a number for each text", "You return one perplexity for each text. Return a single number, "
      "from the mean loss over the tokens of all answers.", (END, f"{EACH}.exp()")),
     ("mean of probabilities", "Your result is 1 divided by the mean probability. The mean must be "
@@ -114,7 +114,8 @@ MISTAKES = [
      (END, "surprise[asked].mean()")),
     ("power of two", "Your result is 2 to the power of the mean loss. The loss uses ln, whose base "
      "is e. Use exp.", (END, "surprise[asked].mean().exp2()")),
-    ("sum", "Your result is the exponential of the sum of the losses. Use their mean.",
+    ("sum", "Your result is the exponential of the sum of the losses, which grows with the "
+     "number of tokens. Use the mean of the losses.",
      (END, "surprise[asked].sum().exp()")),
     ("below one", "Your result is 1 divided by the perplexity. The loss is *minus* the logarithm "
      "of the probability. Change the sign.", ("-logs", "logs")),
@@ -122,8 +123,8 @@ MISTAKES = [
      "logarithm is −∞. Use log_softmax, which gives the logarithm directly.",
      ("log_softmax(dim=-1)", "softmax(dim=-1).log()")),
     *((f"softmax plus {eps}, then log", "Your result is right, except where a probability is very "
-       f"small. Then the {eps} that you add limits the loss. Use log_softmax, which needs no added "
-       "number.", ("log_softmax(dim=-1)", f"softmax(dim=-1).add({eps}).log()"))
+       f"small. Then the {eps} that you add makes the loss too small. Use log_softmax, which needs "
+       "no added number.", ("log_softmax(dim=-1)", f"softmax(dim=-1).add({eps}).log()"))
       for eps in ("1e-8", "1e-9", "1e-10", "1e-12")),
     ("no logarithm", "You average the negative probabilities. A loss is −ln of a probability. Take "
      "the logarithm.", ("log_softmax", "softmax")),
@@ -164,11 +165,11 @@ MISTAKES = [
      "exp. Take exp of the loss in nats, which is what ln gives. Do not divide.",
      (END, "(surprise[asked].mean() / torch.tensor(2.0).log()).exp()")),
     *((f"loss at most {limit}", "Your result is right, except where a loss is very large. You "
-       "limit the losses. Use each loss as it is.",
+       f"clip the losses at {limit}. Use each loss as it is.",
        (END, f"surprise.clamp(max={limit})[asked].mean().exp()"))
       for limit in (10, 20, 50, 100)),
-    *((f"labels smoothed by {amount}", "Your losses also contain the other tokens, as with label "
-       "smoothing. Use only the token that really comes next.",
+    *((f"labels smoothed by {amount}", "Your losses also contain the −ln of the other tokens' "
+       "probabilities, as with label smoothing. Use only the token that really comes next.",
        ("surprise = -logs.gather(2, tokens[:, 1:, None])[..., 0]",
         f"surprise = -(1 - {amount}) * logs.gather(2, tokens[:, 1:, None])[..., 0] - {amount} * "
         "logs.mean(dim=-1)"))

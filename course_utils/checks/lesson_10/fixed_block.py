@@ -69,8 +69,8 @@ REPEATED = "k.repeat_interleave(group, dim=1), v.repeat_interleave(group, dim=1)
 # The wrong lines of the exercise, by name: what to say, and the edit.
 GIVEN = {
     "key heads in the wrong order": (
-        "Your query heads use the wrong key heads. With six query heads and three key heads, query "
-        "heads 0 and 1 share key head 0. Use repeat_interleave, not repeat.",
+        "Your query heads use the wrong KV heads. With six query heads and three KV heads, query "
+        "heads 0 and 1 share KV head 0. Use repeat_interleave, not repeat.",
         (REPEATED, "k.repeat(1, group, 1, 1), v.repeat(1, group, 1, 1)"),
     ),
     "values rotated": (
@@ -91,18 +91,21 @@ GIVEN = {
 }
 
 
+LEFT = {2: "Two of the four", 3: "Three of the four", 4: "All four"}
+
+
 def left_over():
     """Return a mistake for each set of wrong lines that are left, the largest set last."""
     for size in range(1, len(GIVEN) + 1):
         for names in itertools.combinations(GIVEN, size):
             hint, edits = GIVEN[names[0]][0], [GIVEN[name][1] for name in names]
             if size > 1:
-                hint = f"{size} of the 4 wrong lines are still there. Fix this one first. {hint}"
+                hint = f"{LEFT[size]} wrong lines are still there. Start with this one. {hint}"
             yield ", ".join(names), hint, *edits
 
 
 NUM_KV = (
-    "You repeat each key head num_kv_heads times. Repeat it once for each of its query heads, "
+    "You repeat each KV head num_kv_heads times. Repeat it once for each of its query heads, "
     "num_heads // num_kv_heads times."
 )
 MISTAKES = [
@@ -116,11 +119,11 @@ MISTAKES = [
       "(rotary(each, at, base=100_000, interleaved=True) for each in (q, k))")),
     ("nothing rotated", "You rotate neither q nor k, so attention knows no positions. Rotate "
      "both, and leave out only the values.", (ROTATED, "q, k = q, k")),
-    ("only keys rotated", "You do not rotate q. Only if both are rotated do the positions enter a "
-     "score through their difference alone. Rotate q too.",
+    ("only keys rotated", "You rotate k, but not q. Then a score depends on the position of the "
+     "key, not on its distance from the query. Rotate q too.",
      ("rotary(q, at, interleaved=True)", "q")),
-    ("only queries rotated", "You do not rotate k. Only if both are rotated do the positions enter "
-     "a score through their difference alone. Rotate k too.",
+    ("only queries rotated", "You rotate q, but not k. Then a score depends on the position of the "
+     "query, not on its distance from the key. Rotate k too.",
      ("rotary(k, at, interleaved=True)", "k")),
     ("x lost", "Your attention output replaces x. Both halves of the block must add to x. Add the "
      "attention output to x.", ("x = x + merge", "x = merge")),
@@ -132,8 +135,9 @@ MISTAKES = [
      ('rms_norm(x, w["norm_2"])', "x")),
     ("norms swapped", "You use norm_2 before attention and norm_1 before the second half. Swap "
      "the two.", ('"norm_1"', '"norm_X"'), ('"norm_2"', '"norm_1"'), ('"norm_X"', '"norm_2"')),
-    ("second half reads the first x", "Your second half reads x as it was before attention. Give "
-     "it the sum of x and the attention output.", ("x = x + merge", "first, x = x, x + merge"),
+    ("second half reads the first x", "Your second half reads x as it was before attention, so "
+     "it knows nothing of the attention output. Give it the sum of both.",
+     ("x = x + merge", "first, x = x, x + merge"),
      ('rms_norm(x, w["norm_2"])', 'rms_norm(first, w["norm_2"])')),
     ("sigmoid", "You apply a sigmoid to the gate. This block uses silu, and silu(z) is "
      "z · sigmoid(z). Use F.silu.", ("F.silu(gate)", "gate.sigmoid()")),
@@ -175,13 +179,13 @@ MISTAKES = [
      "Use repeat_interleave for k too, not repeat.",
      (REPEATED, "k.repeat(1, group, 1, 1), v.repeat_interleave(group, dim=1)")),
     ("queries and values rotated", "You rotate q and v, but not k. A score depends on the distance "
-     "of two tokens only if q and k are rotated. Rotate q and k, and leave v as it is.",
+     "between two tokens only if q and k are rotated. Rotate q and k, and leave v as it is.",
      (ROTATED, "q, v = rotary(q, at, interleaved=True), rotary(v, at, interleaved=True)")),
-    ("keys and values rotated", "You rotate k and v, but not q. A score depends on the distance of "
-     "two tokens only if q and k are rotated. Rotate q and k, and leave v as it is.",
+    ("keys and values rotated", "You rotate k and v, but not q. A score depends on the distance "
+     "between two tokens only if q and k are rotated. Rotate q and k, and leave v as it is.",
      (ROTATED, "k, v = rotary(k, at, interleaved=True), rotary(v, at, interleaved=True)")),
-    ("only values rotated", "You rotate only the values. A score depends on the distance of two "
-     "tokens only if q and k are rotated. Rotate q and k, and leave v as it is.",
+    ("only values rotated", "You rotate only the values. A score depends on the distance between "
+     "two tokens only if q and k are rotated. Rotate q and k, and leave v as it is.",
      (ROTATED, "v = rotary(v, at, interleaved=True)")),
     ("repeated once for each key head", NUM_KV,
      (REPEATED, "k.repeat_interleave(num_kv_heads, dim=1), "
@@ -190,7 +194,8 @@ MISTAKES = [
      (REPEATED, "k.repeat_interleave(num_kv_heads, dim=1)[:, :num_heads], "
                 "v.repeat_interleave(num_kv_heads, dim=1)[:, :num_heads]")),
     ("rotated before the split", "You rotate q and k before you split the heads. Then "
-     "each head gets other frequencies than a vector of d_k numbers has. Split the heads first.",
+     "the frequencies are spread over all heads, but each head needs all of them. Split the heads "
+     "first.",
      ('split_heads(normed @ w["W_q"].T, num_heads)',
       'split_heads(rotary(normed @ w["W_q"].T, at, interleaved=True), num_heads)'),
      ('split_heads(normed @ w["W_k"].T, num_kv_heads)',

@@ -63,8 +63,9 @@ MISTAKES = [
     ("W transposed first", "You multiply the columns of W.T, which belong to the outputs. The "
      "weight belongs to the inputs. Leave out .T.",
      "W.T * weight"),
-    ("only the first row scaled", "You multiply only the first row of W. Every row reads the "
-     "norm. Multiply each column in all rows.", "torch.cat([W[:1] * weight, W[1:]])"),
+    ("only the first row scaled", "You multiply only the first row of W. Every row is "
+     "applied to the output of the norm. Multiply each column as a whole.",
+     "torch.cat([W[:1] * weight, W[1:]])"),
     ("only the first column scaled", "You multiply only the first column of W. Multiply each "
      "column by its own entry of the weight.",
      "torch.cat([W[:, :1] * weight[:1], W[:, 1:]], dim=1)"),

@@ -95,7 +95,7 @@ EMPTY = (
     "Pass the same dict to every call."
 )
 NOT_GROWN = (
-    "Your `attend` raises an error in call {}, where k has {} keys, because the cache grows with "
+    "In call {}, your `attend` raises an error. There, k has {} keys, because the cache grows with "
     "each call. Make a mask with one column for each of these keys. If you keep the mask of the "
     "first call, append a column of True for each new token."
 )
@@ -233,7 +233,7 @@ MISTAKES = [
      "Then their last token is not in the last column, and new tokens come after padding. Pad on "
      "the left, and mask the padding.", ("(n, 0)", "(0, n)"), (SEEN, "mask")),
     ("hidden at the wrong end", "You pad the shorter texts on the right, but your mask hides keys "
-     "on the left. Pad on the left, where your mask is.", ("(n, 0)", "(0, n)")),
+     "on the left. Pad on the left, so that your mask hides the padding.", ("(n, 0)", "(0, n)")),
     ("hidden at the other wrong end", "You pad the shorter texts on the left, but your mask hides "
      "keys on the right. Mask the keys on the left, which are padding.", (THERE, RIGHT_END)),
     ("first call only", FIRST, (SEEN, "(mask & there) if q.shape[-2] > 1 else mask")),
@@ -286,7 +286,7 @@ MISTAKES = [
               "        scores = scores.masked_fill(~(mask & there), -torch.inf)\n"
               "        return scores.softmax(dim=-1) @ v, None")),
     ("padding removed after softmax", "You remove the padding after softmax, from the weights or "
-     "from the values. So padding still takes a part of each query's weights. Mask the scores "
+     "from the values. So padding still takes some of each query's weight. Mask the scores "
      "before softmax.",
      (RETURN, "weights = attention(q, k, v, mask)[1] * there\n        return weights @ v, None")),
     ("scores of padding set to 0", "You set the scores of padding to 0. A score of 0 still gets a "
@@ -320,8 +320,8 @@ MISTAKES = [
      "end. The cache grows, so in later calls this hides the first tokens of a text. Hide only the "
      "padding, which stays at the left end.",
      (THERE, f"there = torch.arange(k.shape[-2]) >= k.shape[-2] - max(map(len, texts)) + {SHORT}")),
-    ("hidden from the right", "Your mask hides the last keys, as many as a text has padding. You "
-     "pad on the left, so hide the first keys.",
+    ("hidden from the right", "Your mask hides the last keys of each text, one for each token of "
+     "padding. You pad on the left, so hide the first keys.",
      (THERE, AT + f"there = at < len(at) - {SHORT}")),
     ("causal from the top left", TOP_LEFT,
      (RETURN, "return F.scaled_dot_product_attention(q, k, v, is_causal=True), None")),
@@ -373,20 +373,20 @@ MISTAKES = [
      "predicts the next token. Take row −1.", ("[:, -1:]", "[:, :1]")),
     ("either mask", "You combine the two masks with |, so a query may attend to a key if one of "
      "them allows it. Both must allow it. Combine the masks with &.", (SEEN, "mask | there")),
-    ("queries masked", "Your mask hides rows, the queries that are padding. Padding must not be "
-     "seen as a key. Give the mask the shape (B, 1, 1, S).",
+    ("queries masked", "Your mask hides the rows of padding, which are queries. Hide the columns "
+     "instead, because no query may attend to a padding key. Give the mask the shape (B, 1, 1, S).",
      (SEEN, "mask & there.mT[:, :, -q.shape[-2] :]")),
-    ("keys of padding set to 0", "Padding still takes a part of each query's weights. If you set "
+    ("keys of padding set to 0", "Padding still takes some of each query's weight. If you set "
      "keys and values of padding to 0, its scores are 0, and e^0 is 1. Mask the scores before "
      "softmax.",
      (RETURN, "return attention(q, k * there.mT, v * there.mT, mask)")),
-    ("one step less", "Your result has one token less than `steps` for each text. Generate `steps` "
+    ("one step less", "Your result has one token too few for each text. Generate `steps` "
      "tokens.", ("return torch.cat(written, dim=1)",
                  "return torch.cat(written[: max(steps - 1, 1)], dim=1)")),
-    ("one step less, always", "Your result has one token less than `steps` for each text. Generate "
+    ("one step less, always", "Your result has one token too few for each text. Generate "
      "`steps` tokens.", ("return torch.cat(written, dim=1)",
                          "return torch.cat(written, dim=1)[:, : steps - 1]")),
-    ("one step more", "Your result has one token more than `steps` for each text. Generate `steps` "
+    ("one step more", "Your result has one token too many for each text. Generate `steps` "
      "tokens.", ("range(steps)", "range(steps + 1)")),
     ("stops at 0", "After a token 0, your result has only zeros, as if the text had ended. Here, 0 "
      "is a token like any other. Go on for `steps` tokens.",

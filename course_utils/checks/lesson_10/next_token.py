@@ -98,8 +98,8 @@ NORMALIZED = "    kept = kept / kept.sum(dim=-1, keepdim=True)\n"
 LAST = "order.gather(1, chosen[:, None])[:, 0]"
 CLAMP = "chosen = chosen.minimum((kept > 0).sum(dim=-1) - 1)", "pass"
 COARSE = (
-    "Your result fits {}. In {}, small probabilities are rounded, so their sums are wrong. "
-    "Compute in the dtype that the logits have."
+    "Your result is what you get if you convert the {} to {}. This dtype rounds them too much, so "
+    "some tokens are wrong. Keep the dtype of the given logits."
 )
 SIXTEEN = [("float16", "half"), ("bfloat16", "bfloat16")]
 MISTAKES = [
@@ -176,7 +176,7 @@ MISTAKES = [
      (LAST, "chosen")),
     ("least probable first", "Your nucleus and your line begin with the least probable token. Sort "
      "in descending order.", ("descending=True", "descending=False")),
-    ("a share of the tokens", "You keep the share top_p of all tokens in the vocabulary. But "
+    ("a share of the tokens", "You keep the fraction top_p of all tokens in the vocabulary. But "
      "top_p is a probability. Add up the probabilities, starting with the most probable token, "
      "until their sum reaches top_p.",
      ("before < top_p",
@@ -197,7 +197,7 @@ MISTAKES = [
      "comes first on the line. Use u itself.", ("<= u[:, None]", "<= 1 - u[:, None]")),
     ("softmax over the texts", "Your softmax runs over the texts. Each row is a distribution of "
      "its own. Use dim=-1.", (PROBABILITIES, "(logits / T).softmax(dim=0)")),
-    ("one point for all", "You use the first point for all texts. Each text has its own. Use u[b] "
+    ("one point for all", "You use u[0] for all texts. Each text has its own point. Use u[b] "
      "for text b.", ("<= u[:, None]", "<= u[0]")),
     ("a rank too far", "You return the token after the one whose segment contains u. If u is below "
      "the first probability, return the first token of the line.",
@@ -205,14 +205,14 @@ MISTAKES = [
     ("a rank too near", "You return the token before the one whose segment contains u. If u lies "
      "in the second segment, return the second token of the line.",
      (LAST, "order.gather(1, (chosen[:, None] - 1).clamp(min=0))[:, 0]")),
-    *((f"sorted probabilities in {name}", COARSE.format(f"{name} probabilities", name),
+    *((f"sorted probabilities in {name}", COARSE.format("probabilities", name),
        ("    before =", f"    ordered = ordered.{call}()\n    before ="))
       for name, call in SIXTEEN),
-    *((f"all logits in {name}", COARSE.format(f"{name} logits", name),
+    *((f"all logits in {name}", COARSE.format("logits", name),
        ("    if T == 0", f"    logits = logits.{call}()\n    if T == 0"))
       for name, call in SIXTEEN),
     ("a column for T = 0", "Your tokens are right, but for T = 0 they are in a column (B, 1). "
-     "Return shape (B,): leave out keepdim=True.",
+     "Return shape (B,). If you wrote keepdim=True, leave it out.",
      ("logits.argmax(dim=-1)", "logits.argmax(dim=-1, keepdim=True)")),
     ("argmax of all texts", "For T = 0, your result is the index of the largest logit of the "
      "whole batch, flattened. Each text has its own largest logit. Use argmax(dim=-1).",
@@ -253,15 +253,15 @@ MISTAKES = [
         "needs the most. Find the nucleus of each row separately.",
      (KEPT, "ordered * (before < top_p).any(dim=0)")),
     ("smallest nucleus for all", "In your result, all texts keep as few tokens as the text that "
-     "needs fewest. Find the nucleus of each row separately.",
+     "needs the fewest. Find the nucleus of each row separately.",
      (KEPT, "ordered * (before < top_p).all(dim=0)")),
     ("order of the first text", "You look up all ranks in the order of the first text. Each text "
      "has its own order. Use order[b] for text b.", (LAST, "order[0, chosen]")),
     ("cut to k tokens", "Your nucleus has at most a fixed number of tokens. Only top_p decides "
      "where it ends. Leave out the second limit.",
      ("before < top_p", "(before < top_p) & (torch.arange(ordered.shape[1]) < 3)")),
-    ("two tokens at least", "Your nucleus always has two tokens at least. If the most probable "
-     "token reaches top_p by itself, it is the only one. Keep only this token then.",
+    ("two tokens at least", "Your nucleus always has at least two tokens. If the most probable "
+     "token reaches top_p by itself, it is the whole nucleus. In this case, keep no other token.",
      ("before < top_p", "(before < top_p) | (torch.arange(ordered.shape[1]) < 2)")),
     ("a column", "Your tokens are right, but in a column (B, 1). Return shape (B,): take [:, 0].",
      (LAST, "order.gather(1, chosen[:, None])"), ("logits.argmax(dim=-1)",
@@ -273,9 +273,9 @@ MISTAKES = [
      (NORMALIZED, "    kept = (kept > 0) / (kept > 0).sum(dim=-1, keepdim=True)\n")),
     ("top_p lowered", "Your nucleus ends too early where the sum is slightly below top_p. Compare "
      "with top_p itself.", ("before < top_p", "before < top_p - 1e-3")),
-    *((f"probabilities in {name}", COARSE.format(f"{name} probabilities", name),
+    *((f"probabilities in {name}", COARSE.format("probabilities", name),
        (PROBABILITIES, f"{PROBABILITIES}.{call}()")) for name, call in SIXTEEN),
-    *((f"logits in {name}", COARSE.format(f"{name} logits", name),
+    *((f"logits in {name}", COARSE.format("logits", name),
        ("(logits / T).softmax", f"(logits.{call}() / T).softmax")) for name, call in SIXTEEN),
 ]  # fmt: skip
 

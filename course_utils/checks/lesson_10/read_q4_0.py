@@ -111,7 +111,7 @@ MISTAKES = [
      "float16. Read them with view(torch.float16).", (SCALE, SCALE.replace("float16", "uint16"))),
     ("d without its sign", "You use the absolute value of d. A negative d must flip the signs of "
      "its block. Use d as it is.", (SCALE, SCALE + ".abs()")),
-    ("d left out", "Your result is n − 8. Multiply it by the step d of its block.",
+    ("d left out", "Your result is n − 8. Multiply it by the scale d of its block.",
      ("d * (", "(0 * d + 1) * (")),
     ("one d for all", "You use the d of the first block for all blocks. Multiply each block by its "
      "own d.", ("d * (", "d[0] * (")),
@@ -125,7 +125,7 @@ MISTAKES = [
     ("8 minus n", "Your result is d · (8 − n), which has the wrong sign. Subtract 8 from n.",
      (f"d * ({JOINED}.float() - 8)", f"d * (8 - {JOINED}.float())")),
     ("d and m, as in Q4_1",
-     "Your result has 28 columns, as if a block had a step d and a smallest value m, like Q4_1. "
+     "Your result has 28 columns, as if a block had a scale d and a minimum m, as in Q4_1. "
      "This format has no m. Read d from the first two bytes, n from the other sixteen, and use "
      "d · (n − 8).",
      ("low, high = ", SMALLEST),
@@ -158,8 +158,8 @@ MISTAKES = [
      "Your low halves are the high ones again. Weight i is the low half of byte i. Use % 16 "
      "there.",
      ("blocks[:, 2:] % 16", "blocks[:, 2:] // 16")),
-    ("three bits", "You split each byte with 8. Each half has four bits, so n goes from 0 to 15. "
-     "Use 16.",
+    ("three bits", "Your n are what % 8 and // 8 give. Each half of a byte has four bits, so n "
+     "goes from 0 to 15. Use 16 in place of 8.",
      ("blocks[:, 2:] % 16", "blocks[:, 2:] % 8"), ("blocks[:, 2:] // 16", "blocks[:, 2:] // 8")),
 ]  # fmt: skip
 

@@ -64,13 +64,14 @@ MISTAKES = [
     ("a model for each text", "You give each text its own copy of the model, but all texts share "
      "one. Subtract the bytes of the model once, then divide by the bytes of one cache.",
      ("left // a_text", "memory // (parameters * bytes_each + a_text)")),
-    ("keys only", "You count half of the cache. It holds keys and values. Multiply by 2.",
+    ("keys only", "You count only half of the cache. It holds both keys and values, so multiply "
+     "by 2.",
      ("2 * layers", "layers")),
     ("queries as well", "Your cache is 1.5 times too large, as if it held queries too. It holds "
      "keys and values only. Multiply by 2.", ("2 * layers", "3 * layers")),
     ("one layer only", "You count the cache of one layer. Each layer has its own. Multiply by the "
      "number of layers.", ("2 * layers * ", "2 * ")),
-    ("one head only", "You count the cache of one key head. Multiply by the number of key heads.",
+    ("one head only", "You count the cache of one KV head. Multiply by the number of KV heads.",
      ("num_kv_heads * ", "")),
     ("one token only", "You count the cache of one token. A text has S tokens. Multiply by S.",
      ("d_k * S", "d_k")),
@@ -109,20 +110,20 @@ MISTAKES = [
      "does. Return 0 there.",
      ("max(left // a_text, 0)", "max(left // a_text, 1 if left >= 0 else 0)")),
     ("rounded twice", "Your result is 1 too large for some inputs, as if you rounded down before "
-     "you subtract. Subtract the bytes of the model from the memory first. Then divide, and round "
+     "subtracting. Subtract the bytes of the model from the memory first. Then divide, and round "
      "down once.",
      ("left // a_text", "memory // a_text - parameters * bytes_each // a_text")),
-    ("model rounded up", "Your result is 1 too small for some inputs, as if the model took the "
-     "memory of whole texts. Subtract the bytes of the model from the memory first. Then divide, "
-     "and round down once.",
+    ("model rounded up", "Your result is 1 too small for some inputs, as if the model took up the "
+     "memory of a whole number of texts. Subtract the bytes of the model from the memory first. "
+     "Then divide, and round down once.",
      ("left // a_text", "memory // a_text + -(parameters * bytes_each) // a_text")),
-    ("one text for the model", "Your result leaves the memory of one text for the model. The model "
-     "needs parameters * bytes_each bytes. Subtract these from the memory before you divide.",
+    ("one text for the model", "You set aside the memory of one text for the model. But the model "
+     "takes parameters * bytes_each bytes. Subtract these first, and then divide.",
      ("left // a_text", "memory // a_text - 1")),
     ("model twice", "You subtract the model twice. Its parameters need memory only once. Multiply "
      "only the cache by 2.", ("parameters * bytes_each", "2 * parameters * bytes_each")),
-    ("absolute value", "Your result is positive if the model itself does not fit. No text fits "
-     "then. Return 0 there, and leave out the absolute value.",
+    ("absolute value", "Your result is positive if the model itself does not fit. In this case, "
+     "no text fits either, so return 0.",
      ("max(left // a_text, 0)", "abs(left // a_text)")),
     *((f"no parentheses after {size}",
        "Your result is far too large. Python computes `a // b * c` as `(a // b) * c`. Put the "

@@ -116,7 +116,8 @@ MISTAKES = [
      ("    return written / s * gamma @ E.T",
       "    return (written / s * gamma @ E.T).log_softmax(dim=-1)")),
     ("rows of E normalized",
-     "Your result is the one for rows of E of length 1. Use E as it is.",
+     "Your result is what you get if the rows of E are scaled to length 1. The logits are products "
+     "with E itself, so use E as it is.",
      (WRITTEN, "written / s * gamma @ F.normalize(E, dim=-1).T")),
     ("heads added to the stream",
      "Your s is computed from x plus what all heads write. x already contains that, so compute s "
@@ -127,7 +128,8 @@ MISTAKES = [
      "computed from x.",
      (S, "s = written.norm(dim=-1, keepdim=True)")),
     ("mean of absolute values",
-     "Your s is the mean of |x|. Use √(mean of x² + 1e-5).",
+     "Your s is the mean of |x|. RMSNorm divides by the root of the mean square. Use √(mean of x² "
+     "+ 1e-5).",
      (S, "s = x.abs().mean()")),
     ("wrong sign",
      "Your result has the wrong sign. Return what the head adds.",

@@ -188,8 +188,9 @@ MISTAKES = [
      (WEIGHT, "same = tokens[:, None] == tokens.gather(1, position)[..., None]\n"
       "            weight = (of_head * same).sum(dim=-1)")),
     ("queries for keys",
-     "Your bracket weight is the weight that the bracket, as a query, gives to your query. In "
-     "`weights`, queries come before keys, so take row i and the bracket's column.",
+     "Your bracket weight is what the bracket puts on the query, not what the query puts on the "
+     "bracket. In `weights`, queries come before keys, so take the query's row and the bracket's "
+     "column.",
      (OF_HEAD, "of_head = weights[layer, :, head].mT")),
     ("largest weight",
      "Your cost is right, but your bracket weight is the largest weight on a bracket. Return the "
@@ -375,7 +376,7 @@ MISTAKES = [
     ("head counted from 1", COUNTED_FROM_1, ("*best, weight", "best[0], best[1] + 1, weight")),
     ("number in place of the layer",
      "Your first entry is the head's number among the heads of all layers. Return its layer there: "
-     "divide the number by H, and drop the rest.",
+     "divide the number by H, and drop the remainder.",
      ("*best, weight", "best[0] * shape[2] + best[1], best[1], weight")),
     ("how often strongest",
      "Your bracket weight is how often the bracket has the largest weight in its row. Return the"

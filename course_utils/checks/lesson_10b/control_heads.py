@@ -48,8 +48,8 @@ SUSPECTED = (
     "only from the other heads."
 )
 FROM_1 = (
-    "Your heads are counted from 1: a control fits if you lower each number of a head by 1. Heads "
-    "are numbered from 0 to num_heads − 1, so count them from 0."
+    "Your heads seem to be counted from 1, because subtracting 1 from each head number makes your "
+    "control right. Heads are numbered from 0 to num_heads − 1, so count them from 0."
 )
 TWICE = (
     "Your control contains a head twice. Ablating it twice does no more than ablating it once, so "

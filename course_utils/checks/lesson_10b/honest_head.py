@@ -65,8 +65,9 @@ MISTAKES = [
      (CHOICE, "layer = kept.amax(dim=1).argmax().item()\n"
       "    head = kept.shape[1] - 1 - kept[layer].flip(0).argmax().item()")),
     ("layer and head apart",
-     "If several heads tie, your layer and your number belong to different heads. Choose the lowest"
-     " layer first, and then the lowest number among the best heads of that layer.",
+     "If several heads tie, your layer and your head number may come from different heads. First "
+     "take the lowest layer that has one of the tied heads, and then the lowest number among the "
+     "tied heads of that layer.",
      (CHOICE, "layer, head = kept.amax(1).argmax().item(), kept.amax(0).argmax().item()")),
     ("nine heads",
      "Your layer and head are right only with 9 heads in a layer. Divide the index by H, which is "
@@ -74,13 +75,13 @@ MISTAKES = [
      ("(kept.argmax().item(), kept.shape[1])", "(kept.argmax().item(), 9)"),
      ("held_out[layer, head].item()", "held_out.flatten()[kept.argmax()].item()")),
     ("thirty heads",
-     "Your layer and head are the index divided by 30. Divide it by H, the last dimension of "
-     "`right`.",
+     "Your layer and head are what you get if you divide the index by 30. Each layer has H heads, "
+     "so divide by H, the last dimension of `right`.",
      ("(kept.argmax().item(), kept.shape[1])", "(kept.argmax().item(), 30)"),
      ("held_out[layer, head].item()", "held_out.flatten()[kept.argmax()].item()")),
     ("mask as indices, to choose",
-     "Your head is chosen only by texts 0 and 1. You get this result if you use `to_choose` as "
-     "indices. Keep it as a mask of bool: right[to_choose].",
+     "You choose the head on texts 0 and 1 only. This happens if `to_choose` is used as indices. "
+     "Keep it as a Boolean mask: right[to_choose].",
      (KEPT, "kept = right[to_choose.long()]")),
     ("difference of the shares",
      "Your last entry is the share on the other texts minus the share on the texts that the head "
@@ -100,7 +101,7 @@ MISTAKES = [
      "chose.",
      ("held_out[layer, head].item()", "held_out[layer].mean().item()")),
     ("rounded",
-     "Your share is rounded to two digits. Return it without rounding.",
+     "Your share is rounded to two decimal places. Return it without rounding.",
      ("held_out[layer, head].item()", "round(held_out[layer, head].item(), 2)")),
     ("right on any",
      "Your head is the first one that is right on at least one text that `to_choose` marks. Choose "
@@ -152,8 +153,8 @@ MISTAKES = [
      "`to_choose` marks, wherever they are, and test it on the others.",
      (KEPT, "kept = right[: len(right) // 2]"), (HELD, "held_out = right[len(right) // 2 :]")),
     ("mask as indices",
-     "Your result uses `to_choose` as indices, so it takes only texts 0 and 1. Keep it as a mask"
-     " of bool: right[to_choose], and right[~to_choose] for the others.",
+     "Your result uses `to_choose` as indices, so it takes only texts 0 and 1. Keep it as a "
+     "Boolean mask: right[to_choose], and right[~to_choose] for the others.",
      (KEPT, "kept = right[to_choose.long()]"), (HELD, "held_out = right[(~to_choose).long()]")),
     ("best layer first",
      "Your head is the best one in the layer with the best average. Choose among the heads of "
@@ -173,8 +174,8 @@ MISTAKES = [
      ("layer, head = divmod(kept.argmax().item(), kept.shape[1])",
       "head, layer = divmod(kept.T.argmax().item(), kept.shape[0])")),
     ("divided by layers",
-     "Your layer and head fit an index that was divided by the number of layers. Each layer has H"
-     " heads, so divide the index by H.",
+     "Your layer and head are what you get if you divide the index by the number of layers. Each "
+     "layer has H heads, so divide by H.",
      ("layer, head = divmod(kept.argmax().item(), kept.shape[1])",
       "layer, head = (int(each) % n for each, n in "
       "zip(divmod(kept.argmax().item(), kept.shape[0]), kept.shape))")),

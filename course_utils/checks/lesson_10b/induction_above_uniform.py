@@ -83,11 +83,11 @@ MISTAKES = [
      "of them 1 / (i + 1).",
      ("torch.arange(1, L + 1)", "torch.arange(2, L + 2)")),
     ("median",
-     "Your result is the median over the queries. Return their mean.",
+     "Your result is the median over the queries. Return the mean over them instead.",
      ("[:, counted].mean(dim=-1)", "[:, counted].median(dim=-1).values")),
     ("first occurrence left out",
-     "Your result leaves out key 1. It is a follower if the query has the token of position 0, so "
-     "keep it.",
+     "Your result leaves out key 1. This key is a follower if the query has the token of position "
+     "0, so keep it.",
      ("    counted =", "    followers[:, 1] = False\n    counted =")),
     ("last query of each token",
      "Your mean counts only the last query of each token. Count all queries that have a follower.",
@@ -161,7 +161,7 @@ MISTAKES = [
      (".tril(-1)", ".tril(-1) & (tokens[:, None] != tokens)")),
     ("query itself counted",
      "Your result counts a query as its own follower if its token occurs twice in a row. Leave "
-     "out this key, and keep only queries that still have a follower.",
+     "out the query itself, and keep only queries that still have a follower.",
      (".tril(-1)", ".tril()")),
     ("query itself, in the uniform weight",
      "Your uniform weight still counts the query itself as one of its followers. Leave that key "
@@ -208,7 +208,7 @@ MISTAKES = [
      "them, which are the followers.",
      (WANTED, "F.pad(same, (0, 1)).tril(-1)")),
     ("summed",
-     "Your result is the sum over the queries. Return their mean.",
+     "Your result is the sum over the queries. Return the mean over them instead.",
      (".mean(dim=-1)  #", ".sum(dim=-1)  #")),
     ("heads together",
      "Your result is one number for all heads together. Return one number for each head.",

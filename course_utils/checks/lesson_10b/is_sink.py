@@ -154,7 +154,8 @@ MISTAKES = [
      "Your result uses the geometric mean over the queries. Use the ordinary mean.",
      ("free[..., 0].mean(dim=-1)", "free[..., 0].log().mean(dim=-1).exp()")),
     ("rounded",
-     "Your mean is rounded to two digits before it is compared. Compare it without rounding.",
+     "Your mean is rounded to two decimal places before it is compared. Compare it without "
+     "rounding.",
      ("free[..., 0].mean(dim=-1)", "(free[..., 0].mean(dim=-1) * 100).round() / 100")),
     ("how many",
      "Your result is the number of heads with a sink. Return a bool for each layer and head.",

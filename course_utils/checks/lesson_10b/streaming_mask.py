@@ -84,15 +84,15 @@ MISTAKES = [
      "so combine them with |.",
      ("recent | first", "recent & first")),
     ("a sink although there are none",
-     "Your mask keeps the first token even if `sinks` is 0. Then the window alone decides.",
+     "Your mask keeps the first token even if `sinks` is 0. In this case, keep only the window.",
      ("j < sinks", "j < max(sinks, 1)")),
     ("window before the query",
      "Your window leaves out the query's own token and starts one token too early. It must have "
      "`window` tokens, including the query's own.",
      ("i - j < window", "i - j <= window"), ("j <= i", "j < i")),
     ("window and sinks exchanged",
-     "Your result uses `window` and `sinks` for each other. The first `sinks` tokens are always "
-     "visible, and the window has `window` tokens.",
+     "Your result is what you get if `window` and `sinks` are swapped. Keep the first `sinks` "
+     "tokens, and a window of `window` tokens.",
      ("    recent =", "    window, sinks = sinks, window\n    recent =")),
     ("sinks inside the window hidden",
      "Your mask hides the sinks that are also in the window. They must stay visible, so combine the"
