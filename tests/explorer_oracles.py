@@ -183,8 +183,8 @@ def mask(**values):
     empty = ~allowed.any(dim=-1)
     yield "# of 64 pairs allowed", int(allowed.sum())
     yield f"rows with no allowed key: {_runs(empty)};", True
-    rows = [f"{i}: {_runs(row)}" for i, row in enumerate(allowed)]
-    yield "sees keys " + ", ".join(rows), True
+    rows = [f"query {i}: {_runs(row)}" for i, row in enumerate(allowed)]
+    yield "keys that each query sees: " + "; ".join(rows), True
     count = values["padding"]
     names = {
         "causal": "causal", "window": f"window {values['window']}",
