@@ -449,7 +449,7 @@ def attention(q, k, v, mask=None, scale=None):
         weights = scores.softmax(dim=-1)  # (..., L, S), rows sum to 1
     else:
         empty = ~mask.any(dim=-1, keepdim=True)  # (..., L, 1), no allowed key
-        scores = scores.masked_fill(~mask, -torch.inf).masked_fill(empty, 0)  # not all -inf
+        scores = scores.masked_fill(~mask, -torch.inf).masked_fill(empty, 0)  # no row is all -inf
         weights = scores.softmax(dim=-1).masked_fill(empty, 0)
     return weights @ v, weights
 

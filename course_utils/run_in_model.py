@@ -22,7 +22,7 @@ def in_the_model(answer, use):
         ``use(model, tokenizer)`` calls the answer and prints the result.
     """
     if check(answer).status != "correct":
-        print(f"When {answer.__name__} is correct, this cell tries it in the real model.")
+        print(f"Once {answer.__name__} is correct, this cell tries it in the real model.")
         return
     try:
         model, tokenizer = _loaded()

@@ -97,7 +97,7 @@ def tiled_forward(q, k, v, mask, offset, block_q, block_k):
             k_j, v_j = k[..., columns, :], v[..., columns, :]  # (..., B_k, d)
             scores = tile_scores(q_i, k_j, mask, offset, rows, columns)  # (..., B_q, B_k)
             m, ell, acc = tile_update(m, ell, acc, scores, v_j)
-        out[..., rows, :] = acc / ell.masked_fill(ell == 0, 1)[..., None]  # 0 / 1 if no key allowed
+        out[..., rows, :] = acc / ell.masked_fill(ell == 0, 1)[..., None]  # no allowed key: 0 / 1
         lse[..., rows] = m + ell.log()
     return out, lse
 

@@ -183,8 +183,8 @@ def mask(**values):
     empty = ~allowed.any(dim=-1)
     yield "# of 64 pairs allowed", int(allowed.sum())
     yield f"rows with no allowed key: {_runs(empty)};", True
-    rows = [f"{i}: {_runs(row)}" for i, row in enumerate(allowed)]
-    yield "sees keys " + ", ".join(rows), True
+    rows = [f"query {i}: {_runs(row)}" for i, row in enumerate(allowed)]
+    yield "keys that each query sees: " + "; ".join(rows), True
     count = values["padding"]
     names = {
         "causal": "causal", "window": f"window {values['window']}",
@@ -308,7 +308,7 @@ def views(layer, head, query, key, several, hide):
     yield f"{pair}: the 16 products sum to #, divided by √16 this is the score #", sums
     yield "softmax over 9 keys gives #", weights[layer, head, query, key]
     all_heads = weights[..., query, key]
-    yield "144 heads give # to #", [all_heads.min(), all_heads.max()]
+    yield "across the 144 heads, this weight ranges from # to #", [all_heads.min(), all_heads.max()]
     if hide:
         yield "leave out key 0, which has weight #;", weights[layer, head, query, 0]
     looks = bool(weights[layer, head, query].argmax() == key)

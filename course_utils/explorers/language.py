@@ -229,7 +229,7 @@ def _describe_change(words, probabilities, ablated, size):
 def _describe_value(shade, value):
     """Say what the map shows of the selected head."""
     if value.isfinite():
-        return f"its {shade} is {value:z.2f}"
+        return f"its {shade} is {value:z.2f}" + ("" if shade == ADDED else " on average")
     return f"it has no {shade} in this text"
 
 

@@ -48,11 +48,11 @@ export function describe(values) {
   const pairs = pairsIn(toggled);
   const mask = finalMask(values);
   const byHand = pairs.length ? `, toggled pairs: ${written(pairs)}` : "";
-  const seen = mask.map((row, i) => `${i}: ${runs(row) || "none"}`);
+  const seen = mask.map((row, i) => `query ${i}: ${runs(row) || "none"}`);
   return (
     `${names.join(` ${join} `) || "no mask"}${byHand}: ` +
     `${mask.flat().filter(Boolean).length} of ${n * n} pairs allowed; ` +
-    `rows with no allowed key: ${runs(mask.map(isEmpty)) || "none"}; query sees keys ${seen.join(", ")}` +
+    `rows with no allowed key: ${runs(mask.map(isEmpty)) || "none"}; keys that each query sees: ${seen.join("; ")}` +
     `${pairs.length ? "" : finding(chosen, values, mask)}`
   );
 }
