@@ -49,20 +49,21 @@ MISTAKES = [
      "holds the first. Reverse the order of the late chunks.",
      ("late.flip(0)", "late")),
     ("late chunks one too far",
-     "Your late chunks are all one chunk too far, as at 2W − r (modulo 2W). Rank 0 holds the last "
-     "chunk, which is number 2W − 1, so rank r holds number 2W − 1 − r.",
+     "Your late chunks are all one chunk too late, as if rank r held chunk 2W − r (modulo 2W). "
+     "Rank 0 holds the last chunk, number 2W − 1, so rank r holds chunk 2W − 1 − r.",
      (JOINED, "torch.cat([late[:1], early[1:], torch.zeros_like(late[:1]), late.flip(0)[:-1]])")),
     ("late chunks rolled", ROLLED, ("late.flip(0)", "late.roll(1, 0)")),
     ("late chunks rolled back", ROLLED, ("late.flip(0)", "late.roll(-1, 0)")),
     ("both reversed",
-     "Your early chunks are also in the reverse order of the ranks. Reverse only the late chunks.",
+     "Your early chunks are also in the reverse order of the ranks. Rank 0 holds the first of the "
+     "early chunks, so reverse only the late chunks.",
      (JOINED, "torch.cat([early.flip(0), late.flip(0)])")),
     ("split after W tokens",
      "You split each rank's tokens after the first W. Split them in the middle, after n / 2.",
      "torch.cat([*parts[:, : len(parts)], *parts[:, len(parts) :].flip(0)])"),
     ("early chunks reversed",
-     "Your early chunks are in the reverse order of the ranks, and your late ones are in the order "
-     "of the ranks. It must be the other way around.",
+     "Your early chunks are in the reverse order of the ranks, but your late ones are not. Rank 0 "
+     "holds the first and the last chunk. Reverse the late chunks instead of the early ones.",
      (JOINED, "torch.cat([early.flip(0), late])")),
     ("all chunks reversed",
      "Your chunks run from the last to the first. Put the early chunks first, in the order of "
@@ -100,8 +101,8 @@ MISTAKES = [
      "dimension 1.",
      "torch.cat([parts[: len(parts) // 2], parts[len(parts) // 2 :].flip(0)]).flatten(0, 1)"),
     ("positions not inverted",
-     "Your result is what you get if the index says where each row belongs. An index must say "
-     "which row to take, so use `argsort` of the positions.",
+     "You get this result if you index with the positions themselves, which say where each row "
+     "belongs. An index must say which row to take, so use `argsort` of the positions.",
      ("    early", "    W, cut = len(parts), torch.arange(parts[..., 0].numel())\n"
       "    cut = cut.reshape(2 * W, -1)\n    early"),
      ("chunks.flatten(0, 1)", "parts.flatten(0, 1)[torch.cat([cut[:W], cut.flip(0)[:W]], "

@@ -50,25 +50,25 @@ MISTAKES = [
      "absolute value does. Take the negative number itself modulo W.",
      (SEEN, "(rank - hop * steps).abs() % ranks")),
     ("power of the hop",
-     "You go back by hop^step. Go back by hop · step.",
+     "You go back by hop^step. Each step adds one hop, so go back by hop · step.",
      (SEEN, "(rank - hop**steps) % ranks")),
     ("square of the step",
-     "You go back by hop · step². Go back by hop · step.",
+     "You go back by hop · step². Each step adds one hop, so go back by hop · step.",
      (SEEN, "(rank - hop * steps**2) % ranks")),
     ("hops that grow",
      "Your hops grow from step to step: by hop, then by 2 · hop, and so on. Go back by `hop` in "
      "each step.",
      (SEEN, "(rank - (hop * steps).cumsum(0)) % ranks")),
     ("rank ignored",
-     "Your result is that of rank 0. Start from the given rank.",
+     "Your result is that of rank 0, whatever `rank` is. Start from the given rank.",
      (SEEN, "(-hop * steps) % ranks")),
     ("one rank too low",
-     "Your blocks all belong to the rank before the right one. The first block must be the rank's "
-     "own.",
+     "Every block in your result belongs to the rank one before the correct one. The first block "
+     "must be the rank's own.",
      (SEEN, "(rank - 1 - hop * steps) % ranks")),
     ("one rank too high",
-     "Your blocks all belong to the rank after the right one. The first block must be the rank's "
-     "own.",
+     "Every block in your result belongs to the rank one after the correct one. The first block "
+     "must be the rank's own.",
      (SEEN, "(rank + 1 - hop * steps) % ranks")),
     ("steps by rank",
      "Your result says at which step the block of each rank arrives. Return the opposite: whose "

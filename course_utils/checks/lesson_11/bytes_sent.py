@@ -36,7 +36,7 @@ MOVED = "n * (2 * H + 2 * H_kv) * d"
 RING = "2 * (W - 1) * block + W * block"
 MISTAKES = [
     ("half by heads",
-     "Your first number, by heads, is half of the right one. There are two all-reduces, one "
+     "Your first number, by heads, is half of the correct number. There are two all-reduces, one "
      "forward and one backward, and each sends W − 1 of W parts twice.",
      (HEADS, "2 * (W - 1) * (N * H * d) // W")),
     ("forward only",
@@ -56,8 +56,8 @@ MISTAKES = [
      "all-reduce sends 1 / W of it at a time: W − 1 such parts in each of its two rounds.",
      (HEADS, "2 * (W - 1) * (N * H * d)")),
     ("three all-reduces",
-     "Your first number, by heads, counts three all-reduces. There are two: the output's in the "
-     "forward pass, and x's in the backward pass.",
+     "Your first number, by heads, counts three all-reduces. There are two: one of the output in "
+     "the forward pass, and one of the gradient of x in the backward pass.",
      (HEADS, "3 * (2 * (W - 1) * (N * H * d) // W)")),
     ("all-to-all forward only",
      "Your number for the all-to-all is that of the forward pass. The backward pass sends as "
@@ -125,15 +125,16 @@ MISTAKES = [
      "Your ring counts H heads for one of k and v. Both have H_kv heads.",
      ("2 * n * H_kv * d", "n * (H + H_kv) * d")),
     ("gradients of four bytes",
-     "Your ring counts 4 bytes for each number of the gradients of k and v. Here, each number has "
-     "`size` bytes.",
+     "Your ring counts 4 bytes for each number of the gradients of k and v. Here, each number "
+     "takes `size` bytes.",
      ("ring * size", "(2 * (W - 1) * size + 4 * W) * block")),
     ("output not sent back",
      "Your all-to-all sends only q, k and v. The second all-to-all sends the output back, so "
      "count it too.",
      (MOVED, "n * (H + 2 * H_kv) * d")),
     ("output of H_kv heads",
-     "Your all-to-all gives the output H_kv heads. The output must have H heads, like q.",
+     "Your all-to-all counts only H_kv heads of the output. The output has as many heads as q, so "
+     "count H.",
      (MOVED, "n * (H + 3 * H_kv) * d")),
     ("own part sent",
      "Your all-to-all sends all W pieces. A rank keeps one of them for itself, so count only W "
@@ -161,7 +162,7 @@ MISTAKES = [
      "Your ring sends blocks of one head. A block has H_kv heads.",
      ("2 * n * H_kv * d", "2 * n * d")),
     ("always four bytes",
-     "Your numbers are right only if a number has 4 bytes. Here, each number has `size` bytes.",
+     "Your numbers are right only if a number takes 4 bytes. Here, each number takes `size` bytes.",
      ("heads * size, all_to_all * size, ring * size", "heads * 4, all_to_all * 4, ring * 4")),
     ("numbers, not bytes",
      "You return how many numbers are sent. Multiply by `size` to get bytes.",

@@ -125,8 +125,8 @@ MISTAKES = [
      "(m.softmax(dim=0)[..., None] * out / "
      "ell.clamp(min=1e-9)[..., None]).sum(dim=0)"),
     ("not divided",
-     "Your result is the sum of the rescaled O, which is not divided. Divide it by the sum over "
-     "the ranks of ℓ e^(m − largest m).",
+     "Your result is the sum of the rescaled O, and you do not divide it. The weights must sum to "
+     "1, so divide by the sum over the ranks of ℓ e^(m − largest m).",
      (" / total[..., None]", "")),
     ("divided by the factors",
      "Your result is divided by the sum of the factors e^(m − largest m). Multiply each factor "

@@ -90,7 +90,8 @@ SOME_WAIT = (
 )
 ONE_BY_ONE = (
     "Your order has no deadlock, but it takes more than three rounds, because the ranks "
-    "communicate one after another. Let many pairs communicate in the same round, for any W."
+    "communicate one after another. Let about half of the ranks receive first, so that many pairs "
+    "communicate in the same round, for any W."
 )
 
 

@@ -108,8 +108,9 @@ MISTAKES = [
      "You shift tokens within a rank. Whole blocks go from rank to rank, along dimension 0.",
      (PASSED, "k.roll(1, dims=1), v.roll(1, dims=1)")),
     ("plain mean",
-     "Your result is the mean of the two outputs. Weight each output by e^(its own lse − the "
-     "common lse), where the common lse is `torch.logaddexp(lse, lse_new)`.",
+     "Your result is the mean of the two outputs, as if both blocks had the same sum of e^score. "
+     "Weight each output by e^(its own lse − the common lse), where the common lse is "
+     "`torch.logaddexp` of the two lse values.",
      (MIXED, "(out + out_new) / 2")),
     ("old output not rescaled",
      "Your old output is not rescaled, but the new one is. Multiply the old output by e^(its own "
@@ -120,8 +121,9 @@ MISTAKES = [
      "lse − the common lse), too.",
      (MIXED, "share[..., None] * out + out_new")),
     ("only added",
-     "Your result is the sum of the two outputs. Weight each output by e^(its own lse − the "
-     "common lse), where the common lse is `torch.logaddexp(lse, lse_new)`.",
+     "You add the two outputs, but each is a weighted mean over its own keys. Weight each output "
+     "by e^(its own lse − the common lse), where the common lse is `torch.logaddexp` of the two "
+     "lse values.",
      (MIXED, "out + out_new")),
     ("replaced",
      "Your result is the output for the new block alone. Merge it with `out`, the output so far.",
@@ -180,29 +182,30 @@ MISTAKES = [
      ("scores.softmax(dim=-1) @ v", "scores.softmax(dim=-1) @ v.flatten(0, 1)"),
      ("return out, both", "return out_new, lse_new")),
     ("larger of both",
-     "Your output is right, but your lse is the larger of the two. The exponentials of both add "
-     "up, so use `torch.logaddexp`.",
+     "Your output is right, but your lse is the larger of the old and the new one. The "
+     "exponentials of both add up, so use `torch.logaddexp`.",
      ("return out, both", "return out, torch.maximum(lse, lse_new)")),
     ("weights in proportion to lse",
-     "Your two outputs are weighted in proportion to their lse. Weight each output by e^(its "
-     "own lse − the common lse), where the common lse is `torch.logaddexp(lse, lse_new)`.",
+     "Your two outputs are weighted in proportion to their lse, which is a logarithm. Weight each "
+     "output by e^(its own lse − the common lse), where the common lse is `torch.logaddexp` of the "
+     "two lse values.",
      (SHARES, "lse / (lse + lse_new), lse_new / (lse + lse_new)")),
     ("output passed on",
      "Your out and lse have moved to the next rank, but k and v have not. A rank keeps its queries "
      "and their results, and passes on k and v.",
      ("return out, both, " + PASSED, "return out.roll(1, dims=0), both.roll(1, dims=0), k, v")),
     ("lse added",
-     "Your output is right, but your lse is the sum of both. The exponentials add up, not their "
-     "logarithms, so use `torch.logaddexp`.",
+     "Your output is right, but your lse is the sum of the old and the new one. Their exponentials "
+     "add up, not their logarithms, so use `torch.logaddexp`.",
      ("return out, both", "return out, lse + lse_new")),
     ("weights swapped",
      "Your weights are swapped: the old output has the weight of the new one. Give each output "
      "its own weight.",
      (MIXED, "share_new[..., None] * out + share[..., None] * out_new")),
     ("exponentials themselves",
-     "Your result is NaN where lse is large, because e^lse overflows to inf, and inf / inf is "
-     "NaN. Weight each output by e^(its own lse − the common lse), where the common lse is "
-     "`torch.logaddexp(lse, lse_new)`.",
+     "Your result is NaN where lse is large, because e^lse overflows to inf, and inf / inf is NaN. "
+     "Weight each output by e^(its own lse − the common lse), where the common lse is "
+     "`torch.logaddexp` of the two lse values.",
      (SHARES, "lse.exp() / (lse.exp() + lse_new.exp()), lse_new.exp() / (lse.exp() + lse_new.exp())"
       )),
     ("bare sums added",
@@ -243,9 +246,9 @@ MISTAKES = [
      "with `logsumexp`.",
      ("scores.logsumexp(dim=-1)", "scores.exp().sum(dim=-1)")),
     ("NaN at the first step",
-     "Your result is NaN at the first step. There lse is −∞, so e^(lse_new − lse) is infinite, "
-     "and inf / inf is NaN. Weight each output by e^(its own lse − the common lse), where the "
-     "common lse is `torch.logaddexp(lse, lse_new)`.",
+     "Your result is NaN at the first step. There lse is −∞, so e^(lse of the new block − lse) is "
+     "infinite, and inf / inf is NaN. Weight each output by e^(its own lse − the common lse), "
+     "where the common lse is `torch.logaddexp` of the two lse values.",
      (SHARES, "1 / (1 + (lse_new - lse).exp()), (lse_new - lse).exp() / (1 + (lse_new - lse).exp())"
       )),
     ("−∞ replaced by −10⁴",

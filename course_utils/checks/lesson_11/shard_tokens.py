@@ -127,9 +127,9 @@ ONCE = (
     "one rank."
 )
 IN_ORDER = (
-    "Your ranks hold consecutive tokens of the text. The later tokens of a document see more "
-    "keys, so some ranks compute far more pairs than others. Sort the tokens by the number of "
-    "keys they see, and deal them out to the ranks as the exercise says."
+    "Your ranks hold consecutive tokens of the text. The later tokens of a document see more keys, "
+    "so some ranks compute far more pairs than others. Sort the tokens by the number of keys they "
+    "see, and deal them out to the ranks one by one, back and forth."
 )
 WHOLE_TEXT = (
     "Your result is zigzag over the whole text, which balances a single document. Here a token "

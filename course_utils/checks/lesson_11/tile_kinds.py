@@ -64,8 +64,8 @@ ONE_PAIR = (
     "not after the earliest query."
 )
 SORTED = (
-    "Your result is right where the positions in each block of {} ascend. They may have any order, "
-    "so use `amin` and `amax` for both lists."
+    "Your result is right where the positions in each block of {} ascend. Positions may be in any "
+    "order, so use `amin` and `amax` for both lists."
 )
 SHARES = (
     "(keys <= queries[:, None]).float().unflatten(1, (-1, size)).unflatten(0, (-1, size))"
@@ -85,7 +85,7 @@ def cut_in_one_step(queries, keys, size):
 
 MISTAKES = [
     ("the past forbidden",
-     "You forbid the past. A query may attend to keys up to its own position.",
+     "You forbid keys in the past. A query may attend to keys up to its own position.",
      (SOME, "k.amax(dim=1) >= q.amin(dim=1)[:, None]"),
      (EACH, "k.amin(dim=1) >= q.amax(dim=1)[:, None]")),
     ("itself not seen",
@@ -97,8 +97,8 @@ MISTAKES = [
      "own position, so count a key there as allowed in every comparison.",
      (SOME, SOME.replace("<=", "<"))),
     ("by row and column",
-     "You go by the order of the tokens in the two lists. Use their positions in the text, which "
-     "are given.",
+     "You use the index of each token in its list. Whether a query may attend to a key depends on "
+     "their positions in the text, so compare the given positions.",
      ("    some", "    q = torch.arange(len(queries)).unflatten(0, (-1, size))\n"
       "    k = torch.arange(len(keys)).unflatten(0, (-1, size))\n    some")),
     ("sorted first",
@@ -144,8 +144,8 @@ MISTAKES = [
      "latest query, and 2 only if the latest key is not after the earliest query.",
      (SOME, "k[:, 0] <= q[:, 0, None]"), (EACH, "k[:, -1] <= q[:, 0, None]")),
     ("earliest with earliest for 2",
-     "Your result is 2 where the earliest query may see the earliest key. It must see every key, "
-     "so compare the latest key with the earliest query.",
+     "Your result is 2 where the earliest query may see the earliest key. For a 2, it must see "
+     "every key, so compare the latest key with the earliest query.",
      (EACH, "k.amin(dim=1) <= q.amin(dim=1)[:, None]")),
     ("first with first", ONE_PAIR.format("first", "first"),
      (SOME, "k[:, 0] <= q[:, 0, None]"), (EACH, "k[:, 0] <= q[:, 0, None]")),
@@ -156,7 +156,7 @@ MISTAKES = [
      "Return 2 only if every query may see every key.",
      (EACH, "(k <= q[:, None]).all(dim=2)")),
     ("sorted assumed",
-     "Your result is right where positions ascend. The positions in a block may have any order, "
+     "Your result is right where positions ascend. The positions in a block may be in any order, "
      "so use `amin` and `amax`.",
      (SOME, "k[:, 0] <= q[:, -1, None]"), (EACH, "k[:, -1] <= q[:, 0, None]")),
     ("queries assumed sorted", SORTED.format("queries"),
@@ -165,8 +165,8 @@ MISTAKES = [
      (SOME, "k[:, 0] <= q.amax(dim=1)[:, None]"), (EACH, "k[:, -1] <= q.amin(dim=1)[:, None]")),
     ("mask cut in one step",
      "Each of your tiles is size² neighboring entries of the flattened mask. Split its rows and "
-     "its columns: `mask.reshape(L // size, size, S // size, size)`. Then a tile is in dimensions "
-     "1 and 3.",
+     "its columns: `mask.reshape(L // size, size, S // size, size)`. Then each tile extends over "
+     "dimensions 1 and 3.",
      cut_in_one_step),
     ("strided blocks",
      "Your blocks are not consecutive in the lists: each takes every (L / size)-th query, or every "
@@ -199,8 +199,8 @@ MISTAKES = [
     ("share rounded down", SHARE, f"(2 * {SHARES}).long()"),
     ("share rounded up", SHARE, f"(2 * {SHARES}).ceil().long()"),
     ("keys cut to L",
-     "Your result is right for L ≥ S. If S is larger, it has as many columns as rows, so some keys "
-     "are left out. Use all keys: there are S / size columns.",
+     "Your result is right for L ≥ S. If S is larger, your result has only as many columns as "
+     "rows, so some keys are left out. Use all keys: there are S / size columns.",
      ("keys.unflatten", "keys[: len(queries)].unflatten")),
     ("the mask",
      "Your result is the mask, with one entry per pair. Return one number per tile.",

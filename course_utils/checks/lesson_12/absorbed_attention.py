@@ -133,7 +133,7 @@ MISTAKES = [
      ("latent[:, None]  #", "latent[:1, None]  #")),
     ("no dimension for the heads",
      "Your heads use the latents of the wrong texts. Latents of shape (B, S, d_c) have no "
-     "dimension for the heads, so broadcasting lines up their B with the H of the queries. Use "
+     "dimension for the heads, so broadcasting aligns their B with the H of the queries. Use "
      "latent[:, None], of shape (B, 1, S, d_c).",
      ("latent[:, None]  #", "latent  #")),
     ("scaled by the queries",
@@ -177,18 +177,18 @@ MISTAKES = [
      "use W_k[h] and W_v[h].",
      (QUERY, "q @ W_k[0]"), (OUT, "mixed @ W_v[0].T")),
     ("W_k transposed",
-     "q @ W_k.mT gives this result (or an error, if d_k and d_c differ). A score is q · (W_k c) = "
-     "(W_kᵀ q) · c. Your queries are rows, so W_kᵀ q is written q @ W_k.",
+     "You get this result if you multiply q by W_k.mT (or an error, if d_k and d_c differ). A "
+     "score is q · (W_k c) = (W_kᵀ q) · c. Your queries are rows, so W_kᵀ q is written q @ W_k.",
      (QUERY, "q @ W_k.mT")),
     ("W_v transposed",
-     "mixed @ W_v gives this result (or an error, if d_v and d_c differ). Here, `mixed` are the "
-     "weighted sums of latents. A value is W_v c. Your weighted sums are rows, so write mixed @ "
-     "W_v.mT.",
+     "You get this result if you multiply the weighted sums of latents by W_v without transposing "
+     "it (or an error, if d_v and d_c differ). A value is W_v c. Your weighted sums are rows, so "
+     "multiply them by W_v.mT.",
      (OUT, "mixed @ W_v")),
     ("W_k transposed, W_v too",
      "If you transpose W_k but not W_v, you get this result (or an error, if the widths differ). "
-     "Your queries and weighted sums are rows. Write q @ W_k and mixed @ W_v.mT, where `mixed` are "
-     "the weighted sums.",
+     "Your queries and weighted sums are rows. Multiply the queries by W_k, and the weighted sums "
+     "of latents by W_v.mT.",
      (QUERY, "q @ W_k.mT"), (OUT, "mixed @ W_v")),
     ("W_k reshaped",
      "You get this result if you reshape W_k to (H, d_c, d_k). Reshaping does not transpose, so "
@@ -228,7 +228,7 @@ MISTAKES = [
      "softmax over the keys.",
      (SOFTMAX, "scores.sigmoid()")),
     ("logarithm of the weights",
-     "Your weights are the logarithm of the softmax. Use the softmax itself.",
+     "Your weights are the logarithm of the softmax, so they are negative. Use the softmax itself.",
      (SOFTMAX, "scores.log_softmax(dim=-1)")),
     ("no softmax",
      "Your result is the one without a softmax. Apply the softmax to the scores, over the keys.",

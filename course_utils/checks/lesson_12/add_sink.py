@@ -70,9 +70,9 @@ OVERFLOW = (
 )
 MISTAKES = [
     ("no sink",
-     "You return `out` and `lse` unchanged, but the sink takes a share of the weight. "
-     "Compute the new logsumexp as torch.logaddexp(lse, sink[:, None]), and multiply `out` by "
-     "exp(lse − new logsumexp). Return both results.",
+     "You return `out` and `lse` unchanged, but the sink takes a share of the weight. Compute the "
+     "new lse as torch.logaddexp(lse, sink[:, None]), and multiply `out` by exp(lse − new lse). "
+     "Return both results.",
      (RETURN, "return out, lse")),
     ("overflow", OVERFLOW,
      (SHARE, "lse.exp() / (lse.exp() + sink.exp())"), (NEW, "(lse.exp() + sink.exp()).log()")),
@@ -85,20 +85,20 @@ MISTAKES = [
      "sink[:, None]), which is 0 there.",
      (SHARE, "1 / (1 + (sink - lse).exp()).masked_fill(lse == -torch.inf, torch.nan)")),
     ("difference of infinities",
-     "Your new logsumexp is right, unless the sink is far larger than `lse`. It is infinite there, "
-     "or NaN if `lse` is −∞. Use torch.logaddexp, or subtract the larger of lse and the sink from "
+     "Your new lse is right, unless the sink is far larger than `lse`. It is infinite there, or "
+     "NaN if `lse` is −∞. Use torch.logaddexp, or subtract the larger of lse and the sink from "
      "both first.",
      (RETURN, RETURN.replace("new_lse", "lse - torch.sigmoid(lse - sink).log()"))),
     ("−∞ for a query without keys",
-     "Your result is right, except for a query that sees no key. Its new logsumexp must include "
-     "the sink, but yours is −∞. Return the sink there, as torch.logaddexp does.",
+     "Your result is right, except for a query that sees no key. Its new lse must include the "
+     "sink, but yours is −∞. Return the sink there, as torch.logaddexp does.",
      (RETURN, RETURN.replace("new_lse", "new_lse.masked_fill(lse == -torch.inf, -torch.inf)"))),
     ("0 for a query without keys",
-     "Your result is right, except for a query that sees no key. Its new logsumexp must be the "
-     "sink, but yours is 0. Use torch.logaddexp.",
+     "Your result is right, except for a query that sees no key. Its new lse must be the sink, but "
+     "yours is 0. Use torch.logaddexp.",
      (RETURN, RETURN.replace("new_lse", "new_lse.masked_fill(lse == -torch.inf, 0)"))),
     ("far larger sinks",
-     "Your new logsumexp is right, unless the sink is far larger than `lse`. Then e^(sink − lse) "
+     "Your new lse is right, unless the sink is far larger than `lse`. Then e^(sink − lse) "
      "overflows, and your result is infinite. Use torch.logaddexp, or subtract the larger of lse "
      "and the sink from both first.",
      (NEW, "torch.where(lse == -torch.inf, sink, lse - torch.sigmoid(lse - sink).log())")),
@@ -111,50 +111,50 @@ MISTAKES = [
      (SHARE, "(lse - top).exp() / ((lse - top).exp() + (sink - top).exp())")),
     ("odds",
      "You multiply `out` by e^lse / e^sink. The keys keep the share e^lse / (e^lse + e^sink) of "
-     "the weight. Multiply `out` by this share, computed as exp(lse − new logsumexp).",
+     "the weight. Multiply `out` by this share, computed as exp(lse − new lse).",
      (SHARE, "(lse - sink).exp()")),
     ("odds of the sink",
      "You multiply `out` by e^sink / e^lse. The keys keep the share e^lse / (e^lse + e^sink) of "
-     "the weight. Multiply `out` by this share, computed as exp(lse − new logsumexp).",
+     "the weight. Multiply `out` by this share, computed as exp(lse − new lse).",
      (SHARE, "(sink - lse).exp()")),
     ("share of the sink",
      "Your output is `out` times the sink's share of the weight. Multiply by the keys' share, "
-     "e^lse / (e^lse + e^sink), computed as exp(lse − new logsumexp).",
+     "e^lse / (e^lse + e^sink), computed as exp(lse − new lse).",
      (SHARE, "(sink - new_lse).exp()")),
     ("only the output",
-     "Your output is right, but the logsumexp is still that of the keys alone. Return log(e^lse + "
+     "Your output is right, but the new lse is still that of the keys alone. Return log(e^lse + "
      "e^sink), as torch.logaddexp computes it.",
      (RETURN, RETURN.replace("new_lse", "lse"))),
     ("only the logsumexp",
-     "Your logsumexp is right, but the output is still the one without a sink. Multiply `out` by "
-     "e^lse / (e^lse + e^sink), computed as exp(lse − new logsumexp).",
+     "Your new lse is right, but the output is still the one without a sink. Multiply `out` by "
+     "e^lse / (e^lse + e^sink), computed as exp(lse − new lse).",
      (RETURN, "return out, new_lse")),
     ("sink of 0",
      "Your sink is 0 in every head, so 1 is added to e^lse. Use the learned score of each head.",
      (NEW, "torch.logaddexp(lse, 0 * sink)")),
     ("sink of 0 in the output",
-     "Your logsumexp is right, but your output uses a sink of 0 in every head. Use the learned "
-     "score of each head.",
+     "Your new lse is right, but your output uses a sink of 0 in every head. Use the learned score "
+     "of each head.",
      (SHARE, "torch.sigmoid(lse)")),
     ("sink as a weight",
-     "Your logsumexp is log(e^lse + sink). The sink is a score, so its exponential belongs in the "
+     "Your new lse is log(e^lse + sink). The sink is a score, so its exponential belongs in the "
      "sum. Use log(e^lse + e^sink), as torch.logaddexp computes it.",
      (NEW, "(lse.exp() + sink).log()")),
     ("ratio of the scores",
      "You multiply `out` by lse / (lse + sink). Weights are shares of exponentials. Multiply it by "
-     "e^lse / (e^lse + e^sink), computed as exp(lse − new logsumexp).",
+     "e^lse / (e^lse + e^sink), computed as exp(lse − new lse).",
      (SHARE, "lse / (lse + sink)")),
     ("ratio of logsumexps",
-     "You multiply `out` by lse / new logsumexp. Weights are shares of exponentials, not of "
-     "logarithms. Multiply it by exp(lse − new logsumexp).",
+     "You multiply `out` by lse / new lse. Weights are shares of exponentials, not of logarithms. "
+     "Multiply it by exp(lse − new lse).",
      (SHARE, "lse / new_lse")),
     ("difference of logsumexps",
-     "You multiply `out` by lse − new logsumexp. This difference is the logarithm of the share of "
-     "the weight that the keys keep. Multiply `out` by its exponential.",
+     "You multiply `out` by lse − new lse. This difference is the logarithm of the share of the "
+     "weight that the keys keep. Multiply `out` by its exponential.",
      (SHARE, "lse - new_lse")),
     ("divided",
      "Your output is divided by the keys' share of the weight, so it grows. Multiply `out` by this "
-     "share, e^lse / (e^lse + e^sink), computed as exp(lse − new logsumexp).",
+     "share, e^lse / (e^lse + e^sink), computed as exp(lse − new lse).",
      (RETURN, RETURN.replace("out * ", "out / "))),
     ("share taken twice",
      "You multiply `out` twice by the keys' share of the weight. Multiply by this share once.",
@@ -162,62 +162,62 @@ MISTAKES = [
     ("subtracted",
      "Your output is `out` minus the sink's share of the weight. The sink shrinks all weights by "
      "one factor. Multiply `out` by the keys' share, e^lse / (e^lse + e^sink), computed as exp(lse "
-     "− new logsumexp).",
+     "− new lse).",
      (RETURN, "return out - (sink - new_lse).exp()[..., None], new_lse")),
     ("only e^lse",
      "Your output is out / (1 + e^lse). The keys keep the share e^lse / (e^lse + e^sink) of the "
-     "weight. Multiply `out` by this share, computed as exp(lse − new logsumexp).",
+     "weight. Multiply `out` by this share, computed as exp(lse − new lse).",
      (SHARE, "1 / (1 + lse.exp())")),
     ("e^lse left out",
      "You multiply `out` by e^lse / (1 + e^sink). The keys keep the share e^lse / (e^lse + e^sink) "
-     "of the weight. Multiply `out` by this share, computed as exp(lse − new logsumexp).",
+     "of the weight. Multiply `out` by this share, computed as exp(lse − new lse).",
      (SHARE, "lse.exp() / (1 + sink.exp())")),
     ("only e^sink",
      "Your output is out / (1 + e^sink). In the softmax, e^sink is added not to 1 but to e^lse, "
      "the sum of e^score over the keys. Multiply `out` by e^lse / (e^lse + e^sink), computed as "
-     "exp(lse − new logsumexp).",
+     "exp(lse − new lse).",
      (SHARE, "1 / (1 + sink.exp())")),
     ("divided by the sum",
      "Your output is out / (e^lse + e^sink). But `out` has already been divided by e^lse. Multiply "
-     "`out` by e^lse / (e^lse + e^sink), computed as exp(lse − new logsumexp).",
+     "`out` by e^lse / (e^lse + e^sink), computed as exp(lse − new lse).",
      (SHARE, "(-new_lse).exp()")),
     ("logarithm of a ratio",
-     "Your logsumexp is log(1 + e^(lse − sink)), which is too small by the sink. Return log(e^lse "
-     "+ e^sink), as torch.logaddexp computes it.",
+     "Your new lse is log(1 + e^(lse − sink)), which is too small by the sink. Return log(e^lse + "
+     "e^sink), as torch.logaddexp computes it.",
      (NEW, "torch.nn.functional.softplus(lse - sink)")),
     ("value for the sink",
      "Your output also contains the sink's share of the weight. A sink has no value, so it adds "
      "nothing. Return only `out` times the keys' share.",
      (RETURN, "return out * share[..., None] + (sink - new_lse).exp()[..., None], new_lse")),
     ("maximum not added back",
-     "Your logsumexp is too small by the larger of lse and the sink. If you subtract the larger "
-     "one before you take exponentials, add it back after the logarithm.",
+     "Your new lse is too small by the larger of lse and the sink. If you subtract the larger one "
+     "before you take exponentials, add it back after the logarithm.",
      (RETURN, RETURN.replace("new_lse", "new_lse - torch.maximum(lse, sink)"))),
     ("mean of the two",
-     "Your logsumexp is the mean of lse and the sink. Return log(e^lse + e^sink), as "
-     "torch.logaddexp computes it.",
+     "Your new lse is the mean of lse and the sink. Return log(e^lse + e^sink), as torch.logaddexp "
+     "computes it.",
      (RETURN, RETURN.replace("new_lse", "(lse + sink) / 2"))),
     ("logarithm of the mean",
-     "Your logsumexp is the logarithm of the mean of e^lse and e^sink. Return the logarithm of "
-     "their sum.",
+     "Your new lse is the logarithm of the mean of e^lse and e^sink. Return the logarithm of their "
+     "sum.",
      (RETURN, RETURN.replace("new_lse", "new_lse - 0.6931471805599453"))),
     ("logsumexps added",
-     "Your logsumexp is lse + sink. Add their exponentials instead, and return log(e^lse + "
-     "e^sink), as torch.logaddexp computes it.",
+     "Your new lse is lse + sink. Add their exponentials instead, and return log(e^lse + e^sink), "
+     "as torch.logaddexp computes it.",
      (RETURN, RETURN.replace("new_lse", "lse + sink"))),
     ("larger of the two",
-     "Your logsumexp is the larger of lse and the sink. The smaller one counts too. Return "
-     "log(e^lse + e^sink), as torch.logaddexp computes it.",
+     "Your new lse is the larger of lse and the sink. The smaller one counts too. Return log(e^lse "
+     "+ e^sink), as torch.logaddexp computes it.",
      (RETURN, RETURN.replace("new_lse", "torch.maximum(lse, sink)"))),
     ("larger of the two in both",
-     "Both of your results use the larger of lse and the sink in place of the new logsumexp. The "
-     "smaller one counts too. Use log(e^lse + e^sink), as torch.logaddexp computes it.",
+     "Both of your results use the larger of lse and the sink in place of the new lse. The smaller "
+     "one counts too. Use log(e^lse + e^sink), as torch.logaddexp computes it.",
      (NEW, "torch.maximum(lse, sink)")),
     ("sum, not its logarithm",
      "Your second result is e^lse + e^sink. Return its logarithm.",
      (RETURN, RETURN.replace("new_lse", "new_lse.exp()"))),
     ("binary logarithm",
-     "Your logsumexp is a logarithm in base 2. Use the natural logarithm.",
+     "Your new lse is a logarithm in base 2. Use the natural logarithm.",
      (RETURN, RETURN.replace("new_lse", "new_lse / 0.6931471805599453"))),
     ("sink counted twice",
      "Your results count the sink twice. Add e^sink to e^lse once.",
@@ -263,16 +263,16 @@ MISTAKES = [
      "not match). Each head has its own sink. Use sink[:, None], which has shape (H, 1).",
      ("sink = sink[:, None]", "sink = sink[:, None, None]")),
     ("a column kept",
-     "Your logsumexp has one dimension too many. Return it as (B, H, L).",
+     "Your new lse has one dimension too many. Return it as (B, H, L).",
      (RETURN, RETURN.replace("new_lse", "new_lse[..., None]"))),
     ("output alone",
-     "Your result is only the output. Return the output and the new logsumexp.",
+     "Your result is only the output. Return the output and the new lse.",
      (RETURN, "return out * share[..., None]")),
     ("logsumexp first",
-     "Your results are in the wrong order. Return the output first, then the new logsumexp.",
+     "Your results are in the wrong order. Return the output first, then the new lse.",
      (RETURN, "return new_lse, out * share[..., None]")),
     ("share returned",
-     "Your second result is the keys' share of the weight. Return the new logsumexp.",
+     "Your second result is the keys' share of the weight. Return the new lse.",
      (RETURN, "return out * share[..., None], share")),
 ]  # fmt: skip
 

@@ -219,8 +219,8 @@ MISTAKES = [
      (OLDEST, OLDEST.replace("group:,", "group + 1 :,"))),
     ("oldest tokens lost at the start",
      "Your result is right once there are at least `recent` tokens. As long as there are fewer, "
-     "you lose the oldest ones. Perhaps your number of tokens to round is negative here, so that a "
-     "slice counts from the end. If it is negative, use 0, for example with max(…, 0).",
+     "you lose the oldest ones. If you compute how many tokens to round, this number can be "
+     "negative here, and then a slice counts from the end. Use max(…, 0).",
      from_the_end),
     ("new tokens lost",
      "Your result does not contain the new keys. Append k to `exact` first.",

@@ -164,7 +164,7 @@ MISTAKES = [
      "`bits` and divide by 8.",
      (RETURNED, "B * numbers * 8 / bits")),
     ("half of the bytes",
-     "Your result is half of the right one. Each number takes bits / 8 bytes, and keys and "
+     "Your result is half of the correct number. Each number takes bits / 8 bytes, and keys and "
      "values both count. Look for a factor of 2 that is missing everywhere.",
      (RETURNED, "B * numbers * bits / 16")),
     ("numbers",

@@ -65,41 +65,41 @@ SUM = "(content + position)"
 MISTAKES = [
     ("queries from 0",
      "Your queries are at positions 0 to L − 1. The queries are the last L of the S tokens, so "
-     "rotate q_rope by the positions S − L to S − 1.",
+     "rotate q_rope according to positions S − L to S − 1.",
      (QUERIES, "q_rope = rotary(q_rope, torch.arange(L))")),
     ("queries at the end",
-     "All of your queries are at position S − 1. Only the last query is there. Rotate q_rope by "
-     "the positions S − L to S − 1.",
+     "All of your queries are at position S − 1. Only the last query is there. Rotate q_rope "
+     "according to positions S − L to S − 1.",
      (QUERIES, "q_rope = rotary(q_rope, torch.full((L,), S - 1))")),
     ("queries at S − L",
-     "All of your queries are at position S − L. Only the first query is there. Rotate q_rope by "
-     "the positions S − L to S − 1.",
+     "All of your queries are at position S − L. Only the first query is there. Rotate q_rope "
+     "according to positions S − L to S − 1.",
      (QUERIES, "q_rope = rotary(q_rope, torch.full((L,), S - L))")),
     ("queries one later",
      "Your queries are one position too late. The last query is at position S − 1, like the last "
-     "key. Rotate q_rope by the positions S − L to S − 1.",
+     "key. Rotate q_rope according to positions S − L to S − 1.",
      (QUERIES, "q_rope = rotary(q_rope, positions[S - L :] + 1)")),
     ("queries one early",
      "Your queries are one position too early relative to your keys. The keys are at positions 0 "
      "to S − 1, and the queries are at positions S − L to S − 1. Use these positions.",
      (QUERIES, "q_rope = rotary(q_rope, positions[S - L :] - 1)")),
     ("keys before 0",
-     "Your keys are S − L positions too early relative to your queries. Rotate k_rope by the "
-     "positions 0 to S − 1, and q_rope by the positions S − L to S − 1.",
+     "Your keys are S − L positions too early relative to your queries. Rotate k_rope according to "
+     "positions 0 to S − 1, and q_rope according to positions S − L to S − 1.",
      (KEYS, "k_rope = rotary(k_rope, positions - (S - L))")),
     ("queries after the keys",
-     "Your queries are at positions S to S + L − 1, after all keys. The queries are the last L "
-     "of the S tokens, so rotate q_rope by the positions S − L to S − 1.",
+     "Your queries are at positions S to S + L − 1, after all keys. The queries are the last L of "
+     "the S tokens, so rotate q_rope according to positions S − L to S − 1.",
      (QUERIES, "q_rope = rotary(q_rope, torch.arange(S, S + L))")),
     ("queries not rotated",
-     "Your q_rope is not rotated. Rotate it by the positions S − L to S − 1.",
+     "Your q_rope is not rotated. Rotate it according to positions S − L to S − 1.",
      (QUERIES, "")),
     ("keys not rotated",
-     "Your k_rope is not rotated. Rotate it by the positions 0 to S − 1.",
+     "Your k_rope is not rotated. Rotate it according to positions 0 to S − 1.",
      (KEYS, "")),
     ("nothing rotated",
-     "Your q_rope and k_rope are not rotated. Rotate q_rope by the positions S − L to S − 1, and "
-     "k_rope by the positions 0 to S − 1.",
+     "Your q_rope and k_rope are not rotated. Rotate q_rope according to positions S − L to S − 1, "
+     "and k_rope according to positions 0 to S − 1.",
      (QUERIES, ""), (KEYS, "")),
     ("keys from the end",
      "The positions of your keys run backwards. The first key is at position 0, and the last key "
@@ -171,8 +171,8 @@ MISTAKES = [
      "d_rope).",
      (SUM, "content / q.shape[-1] ** 0.5 + position"), (SCALE, "")),
     ("averaged",
-     "Your scores are half of the right ones, as if you took the mean of the unrotated and the "
-     "rotated dot product. A score is the sum of the two, so do not divide by 2.",
+     "Your scores are half as large as they should be, as if you took the mean of the unrotated "
+     "and the rotated dot product. A score is the sum of the two, so do not divide by 2.",
      (SUM, "(content + position) / 2")),
     ("only the content scaled",
      "You divide only the dot product of the unrotated parts. Add the two dot products first, then "
@@ -262,13 +262,13 @@ MISTAKES = [
      (CONTENT, "rotary_of_any(q, positions[S - L :]) @ W_k @ latent[:, None].mT")),
     ("no dimension for the heads",
      "Your heads use the latents and k_rope of the wrong texts. These tensors have no dimension "
-     "for the heads, so broadcasting lines up their B with the H of the queries. Use latent[:, "
-     "None] and k_rope[:, None].",
+     "for the heads, so broadcasting aligns their B with the H of the queries. Use latent[:, None] "
+     "and k_rope[:, None].",
      (CONTENT, CONTENT.replace("[:, None]", "")),
      ("k_rope[:, None].mT", "k_rope.mT")),
     ("no dimension for the heads in k_rope",
      "Your heads use the k_rope of the wrong texts. A k_rope of shape (B, S, d_rope) has no "
-     "dimension for the heads, so broadcasting lines up its B with the H of the queries. Use "
+     "dimension for the heads, so broadcasting aligns its B with the H of the queries. Use "
      "k_rope[:, None].",
      ("k_rope[:, None].mT", "k_rope.mT")),
     ("latents of the first text",
@@ -291,8 +291,8 @@ MISTAKES = [
      "W_k[h].",
      (CONTENT, "q @ W_k[0] @ latent[:, None].mT")),
     ("W_k transposed",
-     "q @ W_k.mT gives this result (or an error, if d_k and d_c differ). A score is q · (W_k c) = "
-     "(W_kᵀ q) · c. Your queries are rows, so W_kᵀ q is written q @ W_k.",
+     "You get this result if you multiply q by W_k.mT (or an error, if d_k and d_c differ). A "
+     "score is q · (W_k c) = (W_kᵀ q) · c. Your queries are rows, so W_kᵀ q is written q @ W_k.",
      (CONTENT, "q @ W_k.mT @ latent[:, None].mT")),
     ("no W_k",
      "If you multiply the queries by the latents without W_k, you get this result (or an error, if "
@@ -302,12 +302,13 @@ MISTAKES = [
      "Your result is the softmax of the scores. Return the scores.",
      (SUM, "((content + position)"), (SCALE, SCALE + ").softmax(dim=-1)")),
     ("causal mask",
-     "Your scores of later keys are −∞. This exercise has no mask. Return all scores.",
+     "Your scores for keys after the query are −∞, as with a mask. This exercise has no mask. "
+     "Return all scores.",
      (SUM, "((content + position)"),
      (SCALE, SCALE + ").masked_fill(~torch.ones(L, S).tril(S - L).bool(), -torch.inf)")),
     ("causal mask with a large number",
-     "Your scores of later keys are very low, as with a mask. This exercise has no mask. Return "
-     "all scores.",
+     "Your scores for keys after the query are very low, as with a mask. This exercise has no "
+     "mask. Return all scores.",
      (SUM, "((content + position)"),
      (SCALE, SCALE + ").masked_fill(~torch.ones(L, S).tril(S - L).bool(), -1e9)")),
     ("transposed",

@@ -212,9 +212,9 @@ MISTAKES = [
       "at = kept.shape[2] - k[b, :, sinks:n].shape[1]\n        "
       "kept[b, :, at:], real[b, at:] = k[b, :, sinks:n], True\n    return kept, real")),
     ("an error for a window of 1",
-     "Your result is right, except for an error if window = 1. Then only the sinks are kept. If "
-     "you slice with `-(window - 1)`, note that `x[-0:]` is all of x. Slice from max(sinks, "
-     "length − window + 1) instead.",
+     "Your result is right, except that your code raises an error if window = 1. Then only the "
+     "sinks are kept. If you slice with `-(window - 1)`, note that `x[-0:]` is all of x. Slice "
+     "from max(sinks, length − window + 1) instead.",
      (RETURN, "if window == 1:\n        torch.stack([k[0], k[0, :, 1:]])\n    " + RETURN)),
     ("one sink too many",
      "Your result has a slot for one sink too many. The sinks are the first `sinks` tokens, at "

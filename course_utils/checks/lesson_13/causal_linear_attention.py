@@ -66,8 +66,8 @@ MISTAKES = [
      "φ(q_t) · z.",
      ("read / total", "read")),
     ("all keys seen",
-     "Each of your queries sees all keys, including later ones. Token t may use only what tokens "
-     "0 to t have written. Go over the tokens one at a time: write token t, and then read with "
+     "Each of your queries sees all keys, including later ones. Token t may use only what tokens 0 "
+     "to t have written. Go through the tokens one at a time: write token t, and then read with "
      "query t.",
      ("outs = []",
       "return (q @ (k.mT @ v)) / (q * k.sum(dim=-2, keepdim=True)).sum(-1, keepdim=True)")),
@@ -169,8 +169,8 @@ MISTAKES = [
      "φ(q_t) · z.",
      ("read / total", "read / k.shape[-2]")),
     ("mean of the products",
-     "Your outputs are d_k times the right ones. You get this result if φ(q_t) · z is a mean over "
-     "the coordinates. Take the sum.",
+     "Your outputs are too large by a factor of d_k. You get this result if φ(q_t) · z is a mean "
+     "over the coordinates. Take the sum.",
      ("sum(dim=-1, keepdim=True)  # (..., 1)", "mean(dim=-1, keepdim=True)  # (..., 1)")),
     ("norm of the normalizer",
      "Your outputs are divided by the norm of z. Divide by φ(q_t) · z, the sum of the weights.",
@@ -254,8 +254,8 @@ MISTAKES = [
      "use `torch.stack(outs, dim=-2)`.",
      ("dim=-2)  # (..., L, d_v)", "dim=0)")),
     ("read backward",
-     "Your outputs are right for the sequence in reverse order: query t sees keys t to L − 1. Go "
-     "over the tokens from the first to the last.",
+     "Your outputs are right for the text in reverse order: query t sees keys t to L − 1. Go "
+     "through the tokens from the first to the last.",
      ("for t in range(k.shape[-2])", "for t in reversed(range(k.shape[-2]))"),
      ("torch.stack(outs", "torch.stack(outs[::-1]")),
     ("1 added to the normalizer",
@@ -363,7 +363,7 @@ MISTAKES = [
       "    weights = (q @ k.mT).masked_fill(future, 0)\n"
       "    return weights @ v / weights.sum(dim=(-2, -1), keepdim=True)")),
     ("outputs a token late",
-     "Your outputs are right, but each stands one position late. Put the output of query t, read "
+     "Your outputs are right, but each is one position too late. Put the output of query t, read "
      "after token t has written, at position t.",
      ("return torch.stack(outs, dim=-2)",
       "return torch.stack([v[..., 0, :], *outs[:-1]], dim=-2)")),

@@ -197,16 +197,17 @@ MISTAKES = [
      ("(k @ k.mT) * D).tril", "(k @ k.mT)).tril")),
     ("old state not decayed within the chunk",
      "Your addition is right. In your transition, token i subtracts what the undecayed old state "
-     "returns. By then, that state has been multiplied by the decays up to and including "
-     "decay[i]. Include these.",
+     "returns. By then, that state has been multiplied by the decays up to and including decay[i]. "
+     "Multiply row i of R by their product.",
      ("since * b * k", "b * k")),
     ("own decay missing",
      "Your addition is right. In your transition, token i corrects a state that has decayed only "
-     "up to token i − 1. Each token first decays the state and then corrects it, so multiply by "
-     "decay[i] as well.",
+     "up to token i − 1. Each token first decays the state and then corrects it, so multiply row i "
+     "of R by decay[i] as well.",
      ("since * b * k", "since / decay[..., None] * b * k")),
     ("decay after the write",
-     "Your state is decayed after each write. Decay it first, and then correct it.",
+     "Your map decays the state after each token's write. Each token must decay it first, so that "
+     "the token's own write is not multiplied by its own decay.",
      ("since = decay.cumprod(dim=-1)[..., None]",
       "last = decay[..., -1:]\n    total = decay.cumprod(dim=-1)[..., -1:, None]\n    decay = "
       "torch.cat([torch.ones_like(decay[..., :1]), decay[..., :-1]], dim=-1)\n    D = "
@@ -302,8 +303,8 @@ MISTAKES = [
      "their product.",
      ("whole = since[..., -1:, :] * torch", "whole = decay[..., -1:, None] * torch")),
     ("one transition for the batch",
-     "All items of your batch have the same transition, a mean. Each has its own, so keep all "
-     "leading dimensions.",
+     "In your result, all batch items share one transition, the mean over the batch. Each item has "
+     "its own, so keep all leading dimensions.",
      ("return whole - (kept * k).mT @ W, (kept * k).mT @ U",
       "M = whole - (kept * k).mT @ W\n"
       "    return (M.mean(dim=0, keepdim=True).expand_as(M) if M.ndim > 2 else M), "

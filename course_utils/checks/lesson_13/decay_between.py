@@ -222,7 +222,7 @@ MISTAKES = [
      "i.",
      ("logs.cumsum(dim=-1)", "logs.flip(-1).cumsum(dim=-1).flip(-1)")),
     ("reciprocal",
-     "Your entries are the reciprocals of the right ones, so they are above 1. Subtract the sum "
+     "Your entries are the reciprocals of the correct ones, so they are above 1. Subtract the sum "
      "of the logarithms up to j from the sum up to i, not the other way around.",
      ("sums[..., :, None] - sums[..., None, :]", "sums[..., None, :] - sums[..., :, None]")),
     ("diagonal alone",

@@ -142,8 +142,8 @@ MISTAKES = [
      ("between = sums[..., :, None] - sums[..., None, :]",
       "between = sums[..., :, None] - (sums - logs)[..., None, :]")),
     ("decay after the write",
-     "Your state is decayed after each write, so a token's decay also affects its own write. "
-     "Decay first, then write, then read.",
+     "In your result, the state decays after each write, so a token's decay also affects its own "
+     "write. Decay first, then write, then read.",
      ("sums = logs", "logs = torch.cat([torch.zeros_like(logs[..., :1]), logs[..., :-1]], -1)"
       "\n        sums = logs")),
     ("not causal within a chunk",

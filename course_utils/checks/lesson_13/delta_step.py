@@ -46,7 +46,7 @@ def inputs():
         case(2, 3, d_k=3, d_v=5),
         case(5, d_k=2, d_v=3, dtype=torch.float32),
         case(4, d_k=3, d_v=2, norm=1.4),
-        (S, k, v, torch.ones_like(beta)),  # the key returns its value afterwards
+        (S, k, v, torch.ones_like(beta)),  # the key returns its value afterward
         (S, k, v, torch.zeros_like(beta)),
         (torch.zeros_like(S), k, v, beta),
         case(1, 1, d_k=3, d_v=2, norm=0.5),
@@ -164,7 +164,7 @@ MISTAKES = [
      (RETURN,
       "return S + beta[..., None, None] * k[..., :, None] * (v[..., None, :] - S)")),
     ("twice the correction",
-     "Your change is twice the right one. Add β k (v − k S)ᵀ once.",
+     "Your change is twice as large as it should be. Add β k (v − k S)ᵀ once.",
      ("beta[..., None] * error", "2 * beta[..., None] * error")),
     ("softmax of the recalled value",
      "What you subtract went through a softmax. The delta rule has no softmax, so subtract k S.",

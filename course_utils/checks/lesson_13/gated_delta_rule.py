@@ -129,12 +129,12 @@ MISTAKES = [
      ("        b = beta[:, :, t, None]  # (B, H, 1)\n", ""),
      ("        error", "        b = beta[:, :, t, None].clamp(min=1e-12)\n        error")),
     ("heads share a state",
-     "All heads of a text share one state in your result. Each head of each text has its own, so "
+     "In your result, all heads of a text share one state. Each head of each text has its own, so "
      "keep both dimensions, B and H.",
      ('"bhk,bhv->bhkv", k_t, b * error)',
       '"bhk,bhv->bkv", k_t, b * error)[:, None].expand(B, H, -1, -1)')),
     ("one state for all",
-     "All texts and heads share one state in your result. Each head of each text has its own, so "
+     "In your result, all texts and heads share one state. Each head of each text has its own, so "
      "keep both dimensions, B and H.",
      ('"bhk,bhv->bhkv", k_t, b * error)',
       '"bhk,bhv->kv", k_t, b * error).expand(B, H, -1, -1)')),
@@ -156,16 +156,16 @@ MISTAKES = [
      "state, so keep the batch dimension.",
      ("dim=2)  #", "dim=2)[:1].expand(B, -1, -1, -1)  #")),
     ("decays of the first text",
-     "All your texts use the decays of the first one. Use decay[:, :, t], which has an entry for "
-     "each text and head.",
+     "In your result, all texts use the decays of the first one. Each text has its own, so use "
+     "decay[:, :, t].",
      ("decay[:, :, t, None, None] * S  # forget", "decay[:1, :, t, None, None] * S")),
     ("decays of the first head",
-     "All your heads use the decays of the first one. Use decay[:, :, t], which has an entry for "
-     "each text and head.",
+     "In your result, all heads use the decays of the first one. Each head has its own, so use "
+     "decay[:, :, t].",
      ("decay[:, :, t, None, None] * S  # forget", "decay[:, :1, t, None, None] * S")),
     ("decays averaged",
-     "All your texts use the mean of their decays. Use decay[:, :, t], which has an entry for each "
-     "text and head.",
+     "In your result, all texts share one decay, their mean. Each text has its own, so use "
+     "decay[:, :, t].",
      ("decay[:, :, t, None, None] * S  # forget",
       "decay[:, :, t, None, None].mean(dim=0, keepdim=True) * S")),
     ("decay of the next token",
@@ -243,17 +243,17 @@ MISTAKES = [
       "q = torch.nn.functional.normalize(q, dim=-1)\n"
       "    S = q.new_zeros")),
     ("decays averaged over the heads",
-     "All heads of a text use the mean of their decays. Use decay[:, :, t], which has an entry "
-     "for each text and head.",
+     "In your result, all heads of a text share one decay, their mean. Each head has its own, so "
+     "use decay[:, :, t].",
      ("decay[:, :, t, None, None] * S  # forget",
       "decay[:, :, t, None, None].mean(dim=1, keepdim=True) * S")),
     ("betas averaged over the heads",
-     "All heads of a text use the mean of their β. Use beta[:, :, t], which has an entry for "
-     "each text and head.",
+     "In your result, all heads of a text share one β, their mean. Each head has its own, so use "
+     "beta[:, :, t].",
      ("b = beta[:, :, t, None]", "b = beta[:, :, t, None].mean(dim=1, keepdim=True)")),
     ("betas of the first text",
-     "All your texts use the β of the first one. Use beta[:, :, t], which has an entry for each "
-     "text and head.",
+     "In your result, all texts use the β of the first one. Each text has its own, so use beta[:, "
+     ":, t].",
      ("b = beta[:, :, t, None]", "b = beta[:1, :, t, None]")),
     ("decays multiplied up",
      "Your state is multiplied at each step by the product of all decays so far. The earlier "
@@ -268,7 +268,7 @@ MISTAKES = [
      "β.",
      ("decay[:, :, t, None, None] * S  # forget", "(decay * beta)[:, :, t, None, None] * S")),
     ("tokens in reverse order",
-     "You go over the tokens from the last to the first. Start with token 0.",
+     "You go through the tokens from the last to the first. Start with token 0.",
      ("for t in range(L):", "for t in reversed(range(L)):"),
      ("torch.stack(outs, dim=2)", "torch.stack(outs[::-1], dim=2)")),
     ("outputs decayed",
@@ -295,12 +295,12 @@ MISTAKES = [
       "decay, beta = beta, decay\n"
       "    S = q.new_zeros")),
     ("states averaged over the batch",
-     "All texts share one state, the mean of their states. Each text has its own, so keep the "
-     "batch dimension.",
+     "In your result, all texts share one state, the mean of their states. Each text has its own, "
+     "so keep the batch dimension.",
      ("S = S + write", "S = (S + write).mean(dim=0, keepdim=True).expand_as(S)")),
     ("states averaged over the heads",
-     "All heads of a text share one state, the mean of their states. Each head has its own, so "
-     "keep the head dimension.",
+     "In your result, all heads of a text share one state, the mean of their states. Each head has "
+     "its own, so keep the head dimension.",
      ("S = S + write", "S = (S + write).mean(dim=1, keepdim=True).expand_as(S)")),
     ("first beta for all",
      "All your tokens use the first token's β. Multiply the error of token t by beta[:, :, t].",

@@ -53,12 +53,12 @@ SHORTER = "state // per_token + 1"
 ATTENTION = "attention = layers // every"
 MISTAKES = [
     ("keys alone",
-     "Your attention layers hold half of the right number of bytes, as if only keys were cached. "
+     "Your attention layers hold half as many bytes as they should, as if only keys were cached. "
      "Count keys *and* values.",
      ("cache = 2 * L", "cache = L"), ("per_token = 2 *", "per_token =")),
     ("keys alone, for the bytes",
-     "Your bytes of attention layers are half of the right ones, as if only keys were cached. "
-     "Count keys *and* values.",
+     "In your first two results, attention layers hold half as many bytes as they should, as if "
+     "only keys were cached. Count keys *and* values.",
      ("cache = 2 * L", "cache = L")),
     ("numbers not bytes",
      "Your results count numbers, not bytes. Multiply the numbers of the cache by 2, and those of "
@@ -230,12 +230,14 @@ MISTAKES = [
      "cache of some number of tokens. Round down, and then add 1.",
      ("state // per_token + 1", "-(-state // per_token) + 1")),
     ("length of another ratio",
-     "Your third result divides the cache by the states. Divide the bytes of a layer's states by "
-     "the bytes that one token adds to a layer's cache.",
+     "For your third result, you divide cache bytes by state bytes. Divide the other way: the "
+     "bytes of one linear layer's states by the bytes that one token adds to one attention layer's "
+     "cache. Round down, and add 1.",
      ("state // per_token + 1", "layers * per_token // state + 1")),
     ("length of the totals",
-     "Your third result divides the bytes of the two models. Compare the states of one linear "
-     "layer with the cache of one attention layer.",
+     "For your third result, you divide the bytes of the whole hybrid by the bytes of one token in "
+     "the other model. Compare only the states of one linear layer with the cache of one attention "
+     "layer.",
      ("state // per_token + 1", "hybrid // (layers * per_token) + 1")),
     ("length one too large",
      "Your third result is one too large. With one token fewer, the states already take fewer "
@@ -254,15 +256,16 @@ MISTAKES = [
      ("full = layers * cache", "full = layers * (cache + state)")),
     ("one layer of each kind",
      "Your first result counts one attention layer and one linear layer. There are `layers // "
-     "every` attention layers. All others are linear.",
+     "every` attention layers, and all others are linear. Multiply each size by the number of its "
+     "layers.",
      ("hybrid = attention * cache + linear * state", "hybrid = cache + state")),
     ("bytes of the states as a length",
-     "Your third result is the number of bytes of a layer's states. Divide it by the bytes that "
-     "one token adds to a layer's cache, round down, and add 1.",
+     "Your third result is the number of bytes of one linear layer's states. Divide it by the "
+     "bytes that one token adds to one attention layer's cache, round down, and add 1.",
      ("state // per_token + 1", "state")),
     ("bytes of a token as a length",
-     "Your third result is the number of bytes that one token adds to a layer's cache. Divide "
-     "the bytes of a layer's states by it, round down, and add 1.",
+     "Your third result is the number of bytes that one token adds to one attention layer's cache. "
+     "Divide the bytes of one linear layer's states by it, round down, and add 1.",
      ("state // per_token + 1", "per_token")),
     ("length not whole, and 1 added",
      "For your third result, you add 1 to the quotient itself. Round the quotient down before you "
@@ -284,8 +287,8 @@ MISTAKES = [
      "not those of the states.",
      ("cache = 2 * L *", "cache = 2 *")),
     ("bytes doubled",
-     "Your bytes are twice the right ones. Count 2 bytes for each number of the cache and 4 for "
-     "each number of a state, for one text.",
+     "Your bytes are twice as many as they should be. Count 2 bytes for each number of the cache "
+     "and 4 for each number of a state, for one text.",
      ("return hybrid, full,", "return 2 * hybrid, 2 * full,")),
 ]  # fmt: skip
 

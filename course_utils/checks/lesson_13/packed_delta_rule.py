@@ -260,8 +260,8 @@ MISTAKES = [
       "    out = torch.cat(outs, dim=2)\n"
       "    return out.gather(2, order.expand_as(out))")),
     ("number of the last new text of row 0",
-     "You remember the last text number only when the first row begins a new text. Each row has "
-     "its own texts, so compare each row with its own token before.",
+     "You update the last text number only when the first row begins a new text. In every row, "
+     "compare each token with the token before it in the same row.",
      ("    outs = []", "    outs, last = [], text[:, 0]"),
      ("        S = S.masked_fill(new[:, None, None, None], 0)\n"
       "",

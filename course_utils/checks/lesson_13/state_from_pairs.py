@@ -121,7 +121,8 @@ MISTAKES = [
      "Your state went through a softmax. Linear attention has no softmax, so return k.mT @ v.",
      ("return state", "return state.softmax(dim=-1)")),
     ("feature map",
-     "Your keys went through a feature map, elu(k) + 1. Write the keys as given.",
+     "Your keys went through a feature map, elu(k) + 1. This exercise has no feature map, so write "
+     "the keys as given.",
      ("k.mT", "(torch.nn.functional.elu(k) + 1).mT")),
     ("keys alone",
      "Your state is k.mT @ k, without the values. Add up the outer products of each key and its "
@@ -151,8 +152,7 @@ MISTAKES = [
      "Your values are divided by their norms. Write the values as given.",
      ("state = keys @ v", "state = keys @ torch.nn.functional.normalize(v, dim=-1)")),
     ("relu of the keys",
-     "Your keys went through relu. Linear attention as asked here has no feature map, so write "
-     "the keys as given.",
+     "Your keys went through relu. This exercise has no feature map, so write the keys as given.",
      ("k.mT", "k.relu().mT")),
     ("values in reverse order",
      "Each of your keys is paired with a value from the other end of the list. Pair key i with "
