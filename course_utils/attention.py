@@ -362,7 +362,7 @@ def sliding_window_mask(L, window):
     L : int
         Number of tokens.
     window : int
-        How many tokens a token sees, itself included; 1 or more. L gives the causal mask.
+        How many tokens a token sees, itself included. At least 1, and L gives the causal mask.
 
     Returns
     -------
@@ -428,7 +428,7 @@ def attention(q, k, v, mask=None, scale=None):
     mask : torch.Tensor of bool, broadcastable to (..., L, S), optional
         True = may attend.
     scale : float, optional
-        The factor of the scores. It is 1/√d_k if not given.
+        The scores are multiplied by this factor, which is 1/√d_k if not given.
 
     Returns
     -------
@@ -662,7 +662,7 @@ def rotary(x, positions, base=10000, interleaved=False):
 
     The dot product of a rotated query and a rotated key depends on their positions only through the
     difference. Su et al., "RoFormer: enhanced transformer with rotary position embedding", 2021,
-    section 3.2, uses interleaved pairs. Many models pair entry i with entry i + d/2 instead.
+    section 3.2, uses ``interleaved=True``. Many models pair entry i with entry i + d/2 instead.
 
     Parameters
     ----------

@@ -232,12 +232,15 @@ def ring_attention(q, k, v, *, is_causal=False, zigzag=False, lengths=None):
     Parameters
     ----------
     q : torch.Tensor, (..., n, d)
-        The queries of this rank's tokens, which `shard_positions` gives for the same zigzag.
+        The queries of this rank's tokens. Their positions are those that `shard_positions` gives
+        with the same zigzag.
     k, v : torch.Tensor, (..., n, d)
         The number of key/value heads H_kv may be smaller than the number of query heads H, and
         must divide it. Query head h uses key/value head h // (H / H_kv).
-    is_causal, zigzag : bool
-        Whether a token may attend only to itself and to earlier tokens, and how they are sharded.
+    is_causal : bool
+        Whether a token may attend only to itself and to earlier tokens.
+    zigzag : bool
+        How tokens are sharded, as in `shard_positions`.
     lengths : list of int, (W,), optional
         Number of tokens on each rank. If not given, every rank holds n.
 
