@@ -30,6 +30,7 @@ NARROWEST_ANNOTATED = 0.28  # inches of a cell with a number, before the color b
 MOST_ROWS_DESCRIBED = 10  # most rows of a matrix that a description lists one by one
 TIE = 1e-4  # of the largest entry: a smaller difference may be rounding, as on another CPU
 LONGEST_SIDE = 20  # inches of a figure; in larger ones the cells shrink, to save memory
+MOST_POINTS_DESCRIBED = 12  # most points of a line that a description lists one by one
 MOST_TICKS = 10  # most x values with a tick at each
 PER_INCH = 80  # CSS pixels for an inch of a figure
 DENSITY = 2  # image pixels for a CSS pixel, as on a high-resolution screen
@@ -258,12 +259,13 @@ def mask_pattern(
     ax.set(xticks=range(columns), yticks=range(rows), aspect="equal", title=plain(title))
     ax.set(xlabel=plain(xlabel), ylabel=plain(ylabel))
     counts = ", ".join(f"{count:.0f}" for count in values.sum(axis=1))
-    text = f"{rows}×{columns} mask; keys allowed to each query: {counts}"
+    text = f"{rows}×{columns} mask; number of keys allowed to each query: {counts}"
     if wrong is not None:
         wrong = values * _matrix(wrong, "wrong")
         red = np.ma.masked_equal(wrong, 0)
         ax.pcolormesh(*edges, red, cmap=WRONG, vmin=0, vmax=1, edgecolors="w", linewidth=0.5)
-        text = f"{rows}×{columns} cells; light or red in each row: {counts}; red: {wrong.sum():.0f}"
+        text = f"{rows}×{columns} cells; number of light or red cells in each row: {counts}"
+        text += f"; red cells in all: {wrong.sum():.0f}"
     ax.invert_yaxis()
     ax.description = f"{title}: {text}" if title else text
     return ax
@@ -351,7 +353,7 @@ def lines(x, series, *, xlabel, ylabel, log=False, ylim=None, title=None, ax=Non
         raise ValueError(f"x must have shape (n,) with n from 1, got {x.shape}")
     if ax is None:
         _, ax = plt.subplots(figsize=(6, 3.5))
-    handles, ranges = ax.get_legend_handles_labels()[0], []
+    handles, ways = ax.get_legend_handles_labels()[0], []
     numbers = _series(series, "x", len(x))
     finite = np.array([*numbers.values()])
     finite = finite[np.isfinite(finite)]
@@ -359,7 +361,7 @@ def lines(x, series, *, xlabel, ylabel, log=False, ylim=None, title=None, ax=Non
     for (name, y), marker in zip(numbers.items(), "osv^Dx*" * len(series), strict=False):
         marker = marker if len(x) <= MOST_MARKERS else None
         handles += ax.plot(x, y, marker=marker, markersize=4, label=plain(name))
-        ranges.append(f"{name} {_way(x, y, span)}")
+        ways.append(f"{name}: {_way(x, y, span)}")
     for axis in ("x", "y") if log is True else filter(None, [log]):
         ax.set(**{f"{axis}scale": "log"})
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -370,15 +372,19 @@ def lines(x, series, *, xlabel, ylabel, log=False, ylim=None, title=None, ax=Non
     ax.set(xlabel=plain(xlabel), ylabel=plain(ylabel), ylim=ylim, title=plain(title))
     ax.legend(handles=handles)  # without handles, names that begin with _ would be left out
     ax.grid(alpha=0.3)
-    ax.description = f"{ylabel} as {xlabel} goes from {x[0]:g} to {x[-1]:g}: " + "; ".join(ranges)
+    few = len(x) <= MOST_POINTS_DESCRIBED
+    points = ", ".join(f"{value:g}" for value in x) if few else f"from {x[0]:g} to {x[-1]:g}"
+    ax.description = f"{ylabel} against {xlabel} ({points}). " + "; ".join(ways)
     return ax
 
 
 def _way(x, y, span):
-    """Say in words where a line begins and ends, and where it goes far beyond both.
+    """Describe a line: all of a few points, or both ends, and where it goes far beyond them.
 
     Far is a fifth of ``span``, the range of all lines of the picture.
     """
+    if len(x) <= MOST_POINTS_DESCRIBED:
+        return ", ".join(map(_short, y))
     words, ends, extremes = f"from {_short(y[0])} to {_short(y[-1])}", y[[0, -1]], []
     if np.isfinite(y).all():
         if y.max() - ends.max() > span / 5:
@@ -591,7 +597,10 @@ def _describe_matrix(values, queries, keys, kind, title):
 
     def entry(position):
         i, j = np.unravel_index(position, values.shape)
-        return f"{queries[i]}→{keys[j]} {values[i, j]:.2f}"
+        number = f"{values[i, j]:.2f}"
+        if kind == "weights":
+            return f"{queries[i]}→{keys[j]} {number}"
+        return f"{number} (row {queries[i]}, column {keys[j]})"
 
     finite = np.isfinite(values)
     entries, negated = (np.where(finite, x, -np.inf).flatten() for x in (values, -values))
@@ -604,11 +613,11 @@ def _describe_matrix(values, queries, keys, kind, title):
             text += f"; rows sum to {span}"
             if rows <= MOST_ROWS_DESCRIBED:
                 strongest = first_largest(values[full]) + columns * full
-                text += "; strongest of each row " + ", ".join(map(entry, strongest))
+                text += "; largest weight in each row: " + ", ".join(map(entry, strongest))
             else:
-                text += f"; strongest {entry(first_largest(entries))}"
+                text += f"; largest weight {entry(first_largest(entries))}"
     else:
-        text = f"{rows}×{columns} {kind}"
+        text = f"{rows}×{columns} numbers"
         if finite.any():
             text += f" with mean {values[finite].mean().round(3) + 0.0:.3f}"
             text += f", smallest {entry(first_largest(negated))}"

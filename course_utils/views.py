@@ -104,9 +104,9 @@ def mosaic(weights, *, wide=False, title=None, ax=None):
     peaks = weights.amax(dim=-1).mean(dim=-1)  # (layers, H), the average row's largest weight
     sharp, flat = (divmod(int(i), heads) for i in (peaks.argmax(), peaks.argmin()))
     text = (
-        f"{layers} layers of {heads} heads, each {L}×{S} weights; largest weight of a row, on "
-        f"average: {peaks[sharp]:.2f} in the sharpest head (layer {sharp[0]}, head {sharp[1]}), "
-        f"{peaks[flat]:.2f} in the flattest (layer {flat[0]}, head {flat[1]})"
+        f"{layers} layers of {heads} heads, each {L}×{S} weights; the largest weight in "
+        f"a row averages {peaks[sharp]:.2f} in the sharpest head (layer {sharp[0]}, head "
+        f"{sharp[1]}) and {peaks[flat]:.2f} in the flattest (layer {flat[0]}, head {flat[1]})"
     )
     ax.description = f"{title}: {text}" if title else text
     return ax
@@ -195,7 +195,7 @@ def query_products(q, k, weights, query, *, queries=None, keys=None):
         worst = int((row - weights[query]).abs().argmax())
         raise ValueError(
             f"weights must be softmax(q · k / √d_k): for query {query} and key {worst} that is "
-            f"{row[worst]:.3f}, got {weights[query, worst]:.3f}; do q or k belong to "
+            f"{row[worst]:.3f}, got {weights[query, worst]:.3f}; does q or k belong to "
             "another head?"
         )
     products, row = (q[query] * k).numpy(), row.numpy()  # (S, d_k), (S,)

@@ -308,7 +308,7 @@ def views(layer, head, query, key, several, hide):
     yield f"{pair}: the 16 products sum to #, divided by √16 this is the score #", sums
     yield "softmax over 9 keys gives #", weights[layer, head, query, key]
     all_heads = weights[..., query, key]
-    yield "144 heads give # to #", [all_heads.min(), all_heads.max()]
+    yield "across the 144 heads, this weight ranges from # to #", [all_heads.min(), all_heads.max()]
     if hide:
         yield "leave out key 0, which has weight #;", weights[layer, head, query, 0]
     looks = bool(weights[layer, head, query].argmax() == key)

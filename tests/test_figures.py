@@ -262,7 +262,7 @@ def test_only_long_keys_are_rotated():
 
 
 DIAGONAL = ", ".join(f"{i}→{i} 1.00" for i in range(10))
-EACH = "strongest of each row"
+EACH = "largest weight in each row:"
 ONE = f"rows sum to 1.000; {EACH}"
 DESCRIBED = [  # kind, values, description after the shape
     ("weights", WEIGHTS.numpy(), f"{ONE} 0→0 0.70, 1→2 0.50"),
@@ -270,14 +270,18 @@ DESCRIBED = [  # kind, values, description after the shape
     ("weights", [[1], [0.999]], f"rows sum to 0.999 to 1.000; {EACH} 0→0 1.00, 1→0 1.00"),
     ("weights", [[1], [0.9997]], f"rows sum to 1.000; {EACH} 0→0 1.00, 1→0 1.00"),
     ("weights", np.eye(10), f"{ONE} {DIAGONAL}"),
-    ("weights", np.eye(11)[::-1], "rows sum to 1.000; strongest 0→10 1.00"),
-    ("scores", [[1, -3], [0.5, 2]], "mean 0.125, smallest 0→1 -3.00, largest 1→1 2.00"),
-    ("distances", [[4, 3, 5]], "mean 4.000, smallest 0→1 3.00, largest 0→2 5.00"),
+    ("weights", np.eye(11)[::-1], "rows sum to 1.000; largest weight 0→10 1.00"),
+    ("scores", [[1, -3], [0.5, 2]],
+     "mean 0.125, smallest -3.00 (row 0, column 1), largest 2.00 (row 1, column 1)"),
+    ("distances", [[4, 3, 5]],
+     "mean 4.000, smallest 3.00 (row 0, column 1), largest 5.00 (row 0, column 2)"),
     # entries that differ by rounding only, as on another CPU: the first counts
     ("weights", [[0.2, 0.4, 0.4 + 1e-6]], f"{ONE} 0→1 0.40"),
     ("weights", [[0.2, 0.399, 0.401]], f"{ONE} 0→2 0.40"),
-    ("scores", [[-2, 9, 9 + 1e-4, -2 - 1e-4]], "mean 3.500, smallest 0→0 -2.00, largest 0→1 9.00"),
-    ("scores", [[1, -INF], [NAN, 2]], f"mean 1.500, smallest 0→0 1.00, largest 1→1 2.00; {BLANK}"),
+    ("scores", [[-2, 9, 9 + 1e-4, -2 - 1e-4]],
+     "mean 3.500, smallest -2.00 (row 0, column 0), largest 9.00 (row 0, column 1)"),
+    ("scores", [[1, -INF], [NAN, 2]],
+     f"mean 1.500, smallest 1.00 (row 0, column 0), largest 2.00 (row 1, column 1); {BLANK}"),
     ("scores", [[INF, INF]], BLANK),
     ("weights", [[NAN, NAN], [0.75, 0.25]], f"{ONE} 1→0 0.75; {BLANK}"),
     ("weights", [[NAN, NAN]], BLANK),
@@ -292,7 +296,7 @@ def test_heatmap_describes_what_it_draws_and_leaves_blank_what_is_not_finite(
     ax = heatmap(values, kind=kind)
     shape, _, rest = re.split(r"( with |; )", ax.description, maxsplit=1)
     rows, columns = values.shape
-    assert shape.removesuffix(kind).strip() in (f"{rows}×{columns}", f"{rows}×{columns} attention")
+    assert shape == f"{rows}×{columns} " + ("attention weights" if kind == "weights" else "numbers")
     assert rest == description
     assert_cells(ax, np.where(np.isfinite(values), values, NAN))
     names = heatmap([[0.9, 0.1]], queries=["it"], keys=["the", "cat"], title="one").description
@@ -315,14 +319,19 @@ def test_mask_pattern_is_light_where_a_query_may_attend_to_a_key(mask, counts):
     assert (ax.get_xlim(), ax.get_ylim()) == ((-0.5, columns - 0.5), (rows - 0.5, -0.5))
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("keys (light: may attend)", "queries")
     assert ax.get_aspect() == 1
-    assert ax.description == f"holes: {rows}×{columns} mask; keys allowed to each query: {counts}"
+    assert (
+        ax.description
+        == f"holes: {rows}×{columns} mask; number of keys allowed to each query: {counts}"
+    )
 
 
 def test_mask_pattern_draws_true_entries_that_are_wrong_in_red():
     ax = mask_pattern([[1, 1], [1, 0]], wrong=[[0, 1], [0, 1]], xlabel="changed input")
     red = ax.collections[1].get_array()
     assert red.filled(0).tolist() == [[0, 1], [0, 0]] and ax.get_xlabel() == "changed input"
-    assert ax.description == "2×2 cells; light or red in each row: 2, 1; red: 1"
+    assert ax.description == (
+        "2×2 cells; number of light or red cells in each row: 2, 1; red cells in all: 1"
+    )
 
 
 @pytest.mark.parametrize("vectors", [[[2, 0], [-1, 0.5], [0.5, -3]], [[-3, -1]], [[0, 0]]])
@@ -358,12 +367,14 @@ def test_lines_draws_each_series_over_x():
     assert [line.get_ydata().tolist() for line in ax.lines] == [[1, 9, 100], [3, 0, 4], [5, 6, 7]]
     assert [line.get_xdata().tolist() for line in ax.lines] == [[10, 1, 5]] * 3
     assert (ax.get_xlabel(), ax.get_ylabel(), ax.get_title()) == ("n", "ms", "times")
-    # the first and last numbers; extremes only if they are far from both in the picture
-    assert (
-        ax.description == "ms as n goes from 10 to 5: a from 1 to 100; b from 3 to 4; c from 5 to 7"
+    assert ax.description == "ms against n (10, 1, 5). a: 1, 9, 100; b: 3, 0, 4; c: 5, 6, 7"
+    # of many points the ends, and extremes that are far from both in the picture
+    x = [1, 2, *range(3, 20)]
+    ax = lines(x, {"a": [3, 9, *[-2] * 16, 4], "b": [1, NAN, *[0] * 16, 4]}, **LABELS)
+    assert ax.description == (
+        "ms against n (from 1 to 19). "
+        "a: from 3 to 4, with a peak of 9 at 2 and a low of -2 at 3; b: from 1 to 4"
     )
-    ax = lines([1, 2, 3, 4], {"a": [3, 9, -2, 4], "b": [1, NAN, 0, 4]}, **LABELS)
-    assert "a from 3 to 4, with a peak of 9 at 2 and a low of -2 at 3; b from" in ax.description
     for log in (False, True):
         ax = line([1, 10], [1, 100], log=log)
         assert {ax.get_xscale(), ax.get_yscale()} == {"log" if log else "linear"}

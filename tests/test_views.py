@@ -68,8 +68,8 @@ def test_the_mosaic_names_the_sharpest_and_the_flattest_head():
     weights[1, 2] = torch.eye(4)
     weights[0, 1] = 0.1  # a model gives no such weights; here they are the flattest
     assert mosaic(weights).description == (
-        "2 layers of 3 heads, each 4×4 weights; largest weight of a row, on average: 1.00 in the "
-        "sharpest head (layer 1, head 2), 0.10 in the flattest (layer 0, head 1)"
+        "2 layers of 3 heads, each 4×4 weights; the largest weight in a row averages 1.00 in "
+        "the sharpest head (layer 1, head 2) and 0.10 in the flattest (layer 0, head 1)"
     )
 
 

@@ -54,7 +54,8 @@ export function describe({ layer, head, query, key, several, hide }) {
     `; ${tokens[query]}→${tokens[key]}: the ${D} products sum to ${fixed(score * Math.sqrt(D), 2)}` +
     `, divided by √${D} this is the score ${fixed(score, 2)}` +
     `, and softmax over ${L} keys gives ${fixed(weights[key], 2)}` +
-    `; ${all.length} heads give ${fixed(Math.min(...all), 2)} to ${fixed(Math.max(...all), 2)}${finding}`
+    `; across the ${all.length} heads, this weight ranges from ${fixed(Math.min(...all), 2)}` +
+    ` to ${fixed(Math.max(...all), 2)}${finding}`
   );
 }
 
