@@ -77,19 +77,6 @@ def displayed(monkeypatch):
     return outputs
 
 
-@pytest.fixture
-def texts(monkeypatch):
-    """Return the list of the texts that the renderer draws, and whether each is a formula."""
-    rendered, draw_text = [], RendererAgg.draw_text
-
-    def draw(self, gc, x, y, s, prop, angle, ismath=False, mtext=None):
-        rendered.append((s, bool(ismath)))
-        return draw_text(self, gc, x, y, s, prop, angle, ismath, mtext)
-
-    monkeypatch.setattr(RendererAgg, "draw_text", draw)
-    return rendered
-
-
 # Every figure
 
 
@@ -146,7 +133,6 @@ def line(x, y, **how):
         (lambda: heatmap(torch.zeros(3)), r"weights must have shape \(L, S\), got \(3,\)$"),
         (lambda: heatmap(torch.zeros(0, 3)), r"weights must have at least one .* \(0, 3\)"),
         (lambda: heatmap([[1, 2], [3]]), "weights must be numbers, in rows of one length"),
-        (lambda: heatmap({}), "weights must be numbers"),
         (lambda: panels(heatmap, {}), "data must have at least one panel"),
         (lambda: heatmap(WEIGHTS, queries=["one"]), "queries must have 2 entries.* got 1"),
         (lambda: heatmap(WEIGHTS, keys=["one"]), "keys must have 3 entries.* got 1"),
@@ -159,7 +145,6 @@ def line(x, y, **how):
         (lambda: line([1, 2], [1]), r"series\['a'\] must have shape \(2,\) .* got \(1,\)"),
         (lambda: line([1, 2], ["b", "c"]), r"series\['a'\] must be numbers"),
         (lambda: line([], []), r"x must have shape .* got \(0,\)"),
-        (lambda: line([[1]], [1]), r"x must have shape .* got \(1, 1\)"),
         (lambda: bars("x", {"a": [1, 2]}, **LABELS), r"series\['a'\] must have shape \(1,\)"),
         (lambda: bars("x", {}, **LABELS), "at least one entry"),
         (lambda: histograms({}, xlabel="score"), "must have at least one"),
@@ -267,8 +252,6 @@ DESCRIBED = [  # kind, values, description after the shape
     ("weights", np.eye(11)[::-1], "rows sum to 1.000; largest weight 0→10 1.00"),
     ("scores", [[1, -3], [0.5, 2]],
      "mean 0.125, smallest -3.00 (row 0, column 1), largest 2.00 (row 1, column 1)"),
-    ("distances", [[4, 3, 5]],
-     "mean 4.000, smallest 3.00 (row 0, column 1), largest 5.00 (row 0, column 2)"),
     # entries that differ by rounding only, as on another CPU: the first counts
     ("weights", [[0.2, 0.4, 0.4 + 1e-6]], f"{ONE} 0→1 0.40"),
     ("weights", [[0.2, 0.399, 0.401]], f"{ONE} 0→2 0.40"),
@@ -503,7 +486,14 @@ WITH_TEXT = {  # and what is drawn of it
 
 @pytest.mark.filterwarnings("ignore:Glyph")  # no font has all
 @pytest.mark.parametrize("draw, expected", WITH_TEXT.values(), ids=WITH_TEXT)
-def test_any_text_is_drawn_letter_by_letter(draw, expected, displayed, texts):
+def test_any_text_is_drawn_letter_by_letter(draw, expected, displayed, monkeypatch):
+    texts, draw_text = [], RendererAgg.draw_text
+
+    def noted(self, gc, x, y, s, prop, angle, ismath=False, mtext=None):
+        texts.append((s, bool(ismath)))
+        return draw_text(self, gc, x, y, s, prop, angle, ismath, mtext)
+
+    monkeypatch.setattr(RendererAgg, "draw_text", noted)
     show(draw())
     assert expected <= {text for text, _ in texts}
     assert not [text for text, formula in texts if formula]
