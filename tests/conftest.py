@@ -61,6 +61,14 @@ def lenient_and_in_process(monkeypatch):
     monkeypatch.setattr(judge_process, "in_process", True)
 
 
+@pytest.fixture(scope="session")
+def lab(tmp_path_factory):
+    """The one JupyterLab of all tests: the folder that it serves, and its address."""
+    folder = tmp_path_factory.mktemp("lab")
+    with jupyterlab_server.server(folder) as address:
+        yield folder, address
+
+
 @pytest.fixture(scope="module")  # while it is open nothing else may run an event loop
 def chromium():
     with jupyterlab_server.browser() as found:
