@@ -48,8 +48,8 @@ FIGURES = {
 }
 
 
-def cells(ax):
-    """Return the values that are drawn, between the labels at the left and those below."""
+def assert_cells(ax, values, queries=None, keys=None):
+    """Assert that values are drawn between the labels at the left and below, or positions."""
     mesh = ax.collections[0]
     corners = mesh.get_coordinates()  # (rows + 1, columns + 1, 2)
     columns, rows = ((corners[:-1, :-1] + corners[1:, 1:]) / 2).T  # (columns, rows) each
@@ -57,16 +57,12 @@ def cells(ax):
         dict(zip(axis.get_ticklocs(), (t.get_text() for t in axis.get_ticklabels()), strict=True))
         for axis in (ax.xaxis, ax.yaxis)
     )
-    names = [left[y] for y in rows[0]], [below[x] for x in columns[:, 0]]
-    return pd.DataFrame(np.ma.filled(mesh.get_array(), np.nan).reshape(rows.T.shape), *names)
-
-
-def assert_cells(ax, values, queries=None, keys=None):
-    """Assert that these values stand between these labels, or between positions."""
-    rows, columns = map(range, np.shape(values))
-    names = [*map(str, queries or rows)], [*map(str, keys or columns)]
+    drawn = np.ma.filled(mesh.get_array(), np.nan).reshape(rows.T.shape)
+    drawn = pd.DataFrame(drawn, [left[y] for y in rows[0]], [below[x] for x in columns[:, 0]])
+    positions = map(range, np.shape(values))
+    names = ([*map(str, given or at)] for given, at in zip((queries, keys), positions, strict=True))
     expected = pd.DataFrame(np.asarray(values, dtype=float), *names)
-    pd.testing.assert_frame_equal(cells(ax), expected, check_dtype=False)
+    pd.testing.assert_frame_equal(drawn, expected, check_dtype=False)
 
 
 @pytest.fixture
@@ -240,7 +236,6 @@ def test_only_long_keys_are_rotated():
         assert {label.get_rotation() for label in ax.get_yticklabels()} == {0}
 
 
-DIAGONAL = ", ".join(f"{i}→{i} 1.00" for i in range(10))
 EACH = "largest weight in each row:"
 ONE = f"rows sum to 1.000; {EACH}"
 DESCRIBED = [  # kind, values, description after the shape
@@ -248,7 +243,7 @@ DESCRIBED = [  # kind, values, description after the shape
     ("weights", [[0.5], [0.2]], f"rows sum to 0.200 to 0.500; {EACH} 0→0 0.50, 1→0 0.20"),
     ("weights", [[1], [0.999]], f"rows sum to 0.999 to 1.000; {EACH} 0→0 1.00, 1→0 1.00"),
     ("weights", [[1], [0.9997]], f"rows sum to 1.000; {EACH} 0→0 1.00, 1→0 1.00"),
-    ("weights", np.eye(10), f"{ONE} {DIAGONAL}"),
+    ("weights", np.eye(10), f"{ONE} " + ", ".join(f"{i}→{i} 1.00" for i in range(10))),
     ("weights", np.eye(11)[::-1], "rows sum to 1.000; largest weight 0→10 1.00"),
     ("scores", [[1, -3], [0.5, 2]],
      "mean 0.125, smallest -3.00 (row 0, column 1), largest 2.00 (row 1, column 1)"),

@@ -55,7 +55,6 @@ def without_source(message):
     [
         lambda x: x + x,
         lambda x: torch.stack([x, 2 * x])[1],
-        lambda x: (2 * x).double(),
         lambda x: 2 * x.double().numpy(),
         lambda x: nn.Parameter(2 * x),
         functools.partial(torch.mul, 2),
@@ -100,7 +99,6 @@ class Silent(Exception):
     "answer, status, mistake, words",
     [
         (raises(NotImplementedError("your turn")), "not attempted", None, "not attempted"),
-        (raises(NotImplementedError()), "not attempted", None, "not attempted"),
         (raises(NotImplementedError("sparse")), "wrong", None, "NotImplementedError: sparse"),
         (lambda x: x * x, "wrong", "square", "9.9 double: that is the square"),
         # its result
@@ -148,9 +146,9 @@ def test_a_stub_of_another_exercise_that_an_answer_calls_is_named():
     assert verdict.status == "wrong" and "calls dot," in verdict.message
 
 
-@pytest.mark.parametrize("name", ["__init__", "forward", "eval"])
-def test_an_error_of_a_layer_is_the_layers(name):
-    layer = type("Failing", (EXERCISES["SelfAttention"].reference,), {name: raises(KeyError("x"))})
+def test_an_error_of_a_layer_is_the_layers():
+    answer = EXERCISES["SelfAttention"].reference
+    layer = type("Failing", (answer,), {"__init__": raises(KeyError("x"))})
     verdict = check(layer, "SelfAttention")
     assert verdict.status == "wrong" and "KeyError: 'x'" in verdict.message
     assert check(lambda x: x, "SelfAttention").mistake == "not a class"
@@ -392,11 +390,9 @@ def dot_product_score(q, k):
     "given, words",
     [
         ((lambda a, b: a @ b,), "'<lambda>'. Name the exercise in quotes, as in `check(f, \"dot"),
-        ((functools.partial(torch.mul, 2),), "'partial'"),
         ((dot_product_score,), "Did you mean dot_product_scores?"),
         ((max, "selfattention"), "Did you mean SelfAttention?"),
-        ((max, "y" * 10_000), "'yyyyyyy"),
-        ((max, "a\nb"), r"'a\nb'"),
+        ((max, "y\n" * 10_000), r"'y\ny\ny"),
         ((max, ["dot"]), "no exercise ['dot']"),
         ((3, "dot"), "`check(dot)`, not `check(dot(a, b))`"),
     ],

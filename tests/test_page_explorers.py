@@ -10,7 +10,6 @@ import pytest
 import torch
 from matplotlib import colormaps
 from matplotlib.colors import to_rgb
-from PIL import Image
 from seaborn.utils import relative_luminance
 
 import explorer_oracles as oracles
@@ -23,8 +22,6 @@ from course_utils.attention import (
 )
 from course_utils.explorers import head_explorer, training_explorer, views_explorer
 from course_utils.explorers.browser_explorer import (
-    PREVIEWS,
-    STILL_DENSITY,
     BrowserExplorer,
     check,
     choice,
@@ -35,9 +32,6 @@ from course_utils.explorers.memory import pairs
 from course_utils.explorers.views import HEAD_COLORS
 from course_utils.figures import DIVERGING, SEQUENTIAL
 from tools import render_previews
-
-STATES = 200
-RENDER = "after a change of what it draws or says run: .venv/bin/python -m tools.render_previews"
 
 
 def other_weights(heads=3, L=4):
@@ -158,7 +152,7 @@ def states(name, number):
 @with_preview
 def test_the_words_are_true(browse, name):
     page, oracle = browse(name), getattr(oracles, made(name).name)
-    every = states(name, STATES)
+    every = states(name, 200)
     said = page.evaluate(
         """all => all.map(values => {
             model.set("values", values);
@@ -181,11 +175,9 @@ def test_the_words_are_true(browse, name):
 
 @with_preview
 def test_the_preview_is_what_the_page_draws_and_says(browse, name):
-    page, explorer = browse(name), made(name)
-    assert render_previews.description(page) == descriptions()[explorer.name], RENDER
-    with Image.open(PREVIEWS / f"{explorer.name}.png") as picture:
-        size = [pixels / STILL_DENSITY for pixels in picture.size]
-    assert size == page.evaluate("module.size"), RENDER
+    assert render_previews.description(browse(name)) == descriptions()[made(name).name], (
+        "after a change of what it draws or says run: .venv/bin/python -m tools.render_previews"
+    )
 
 
 @with_preview
@@ -204,10 +196,9 @@ def test_stored_it_is_its_preview_and_moved_or_of_other_data_it_says_what_it_is(
 
 
 def test_other_data_is_named_and_has_no_preview():
-    names = {"head": "3 heads over 4 tokens: ", "views": "2 layers of 3 heads over 4 tokens: "}
-    for name, data in names.items():
-        bundle = made(f"{name} of other weights")._repr_mimebundle_()
-        assert bundle["text/plain"].startswith(data) and "image/png" not in bundle
+    bundle = made("views of other weights")._repr_mimebundle_()
+    assert bundle["text/plain"].startswith("2 layers of 3 heads over 4 tokens: ")
+    assert "image/png" not in bundle
 
 
 @pytest.mark.parametrize(
@@ -434,7 +425,6 @@ def test_the_last_step_stays_the_last_and_none_goes_beyond_it(browse, name, star
         ("tile_explorer", {}, [(50 + 20 * 3.1, 26 + 20 * 11.9)], {"step": 7}),
         ("tile_explorer", {}, [(50 + 20 * 11.5, 30)], {}),  # skipped
         ("ring_explorer", {}, [(54 + 33 * 1.1, 50 + 33 * 7.9)], {"step": 6}),
-        ("ring_explorer", {}, [(54 + 33 * 7.9, 50 + 33 * 1.1)], {"step": 2}),
         ("memory_explorer", {}, [(100, 48 + 32 * 3.3)], {"read": "d"}),
         ("memory_explorer", {"read": "b"}, [(20, 48 + 32 * 4.75)], {"read": "a"}),
         ("views_explorer", {}, [(42 + 23 * 9.8, 24 + 23 * 5.8)], {"head": 9, "layer": 5}),
@@ -480,7 +470,6 @@ PARTS = """() => {
             text: part.textContent, seen, grouped: part.parentNode.tagName === "g" };
     });
 }"""
-PIXEL = 0.03  # pictures are drawn to a hundredth, and read back in float32
 SHADE = 0.026  # of a scale: of layers there are 64, and eleven colors stand for it
 
 
@@ -627,10 +616,6 @@ def test_tiles_have_the_color_that_the_legend_gives_their_state(browse):
     (ground,) = [part for part in named(parts, "rect", fill=legend["skipped"])
                  if part["box"] == frames(parts)[0]]  # fmt: skip
     assert len(set(legend.values())) == 4
-    left, top, *_ = frames(parts)[0]
-    plan = [(0, 0), (0, 3), (5, 0), (5, 3), (5, 6), (5, 9), (10, 0), (10, 3), (10, 6), (10, 9)]
-    corners = [[(tile["box"][1] - top) / 20, (tile["box"][0] - left) / 20] for tile in tiles]
-    np.testing.assert_allclose(corners, plan[: len(tiles)], atol=0.001)
 
 
 @pytest.mark.parametrize("keys, delta", [("random", False), ("orthogonal", True)])
