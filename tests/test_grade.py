@@ -24,10 +24,9 @@ from course_utils.grading import students, submissions
 from course_utils.grading.answers import Sources, run_cells
 from course_utils.grading.peer import described
 from stored_notebooks import EXERCISES as NOTEBOOKS
-from stored_notebooks import SOLUTIONS, last_problem, read
+from stored_notebooks import ROOT, SOLUTIONS, last_problem, read
 from wrong_answers import WRONG as WRONG_ANSWERS
 
-ROOT = Path(__file__).parents[1]
 ASSIGNMENT = submissions.Assignment(NOTEBOOKS[0])
 RIGHT = {cell.id: cell.source for cell in read(SOLUTIONS[0]).cells if "SOLUTION" in cell.source}
 ALL = set(ASSIGNMENT.ids) - {last_problem(read(SOLUTIONS[0]))}
@@ -112,27 +111,22 @@ GRADED = [path for path in SOLUTIONS if path.name.startswith(("03_", "04_", "05_
 BROKEN = {"text": "hello", "list": "[]", "deep": "[" * 100_000}
 
 
-def hand_in(path, answers, above=()):
-    """Write a submission: the exercise notebook with these answers, by the exercises' names."""
-    notebook = nbformat.read(NOTEBOOKS[0], as_version=4)
-    sources = {ASSIGNMENT.ids[name]: source for name, source in answers.items()}
-    for cell in notebook.cells:
-        cell.source = sources.get(cell.id, cell.source)
-        cell.metadata["points"] = 100
-    first = next(n for n, cell in enumerate(notebook.cells) if cell.id == ASSIGNMENT.ids["dot"])
-    notebook.cells[first:first] = map(nbformat.v4.new_code_cell, above)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    nbformat.write(notebook, path)
-
-
 @pytest.fixture(scope="module")
 def graded(tmp_path_factory):
     """A class after grading: its folder, what was printed, the rows, and the pages by student."""
     folder = tmp_path_factory.mktemp("class")
     (folder / "gradebook.db").write_text("the gradebook")
+    (folder / "submitted").mkdir()
     for student, (answers, above, _) in CLASS.items():
-        path = folder / "submitted" / f"{student}.ipynb"
-        hand_in(path, answers, [f"FOLDER = {str(folder)!r}", *above])
+        notebook = nbformat.read(NOTEBOOKS[0], as_version=4)
+        sources = {ASSIGNMENT.ids[name]: source for name, source in answers.items()}
+        for cell in notebook.cells:
+            cell.source = sources.get(cell.id, cell.source)
+            cell.metadata["points"] = 100
+        first = [cell.id for cell in notebook.cells].index(ASSIGNMENT.ids["dot"])
+        above = [f"FOLDER = {str(folder)!r}", *above]
+        notebook.cells[first:first] = map(nbformat.v4.new_code_cell, above)
+        nbformat.write(notebook, folder / "submitted" / f"{student}.ipynb")
     for name, content in BROKEN.items():
         (folder / "submitted" / f"{name}.ipynb").write_text(content)
     (folder / "submitted" / "solutions").mkdir()
@@ -292,11 +286,8 @@ def test_bubblewrap_takes_the_network_and_hides_what_is_to_be_hidden(tmp_path, m
     assert command[home - 1] == "--tmpfs" and home < command.index(str(kept))
 
 
-NOT_BESIDE = sorted({name for name, *_ in WRONG_ANSWERS} - students.BESIDE)
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("name", NOT_BESIDE)
+@pytest.mark.parametrize("name", sorted({name for name, *_ in WRONG_ANSWERS} - students.BESIDE))
 def test_results_show_what_is_wrong_or_the_check_runs_beside_the_answer(name):
     def apart(answer):  # the check sees nothing of how a thread of its own computes
         def in_mode(is_traced, *args, **kwargs):
