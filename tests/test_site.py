@@ -1,6 +1,5 @@
 """The website, built as `make site` builds it, and read in a real browser: wide, narrow, dark."""
 
-import contextlib
 import functools
 import http.server
 import importlib
@@ -25,7 +24,6 @@ from stored_notebooks import EXERCISES, LESSONS, ROOT, SOLUTIONS, code, read
 from tools.notebooks import VEIL
 
 pytestmark = pytest.mark.slow  # the website is built first
-MASKING = "notebooks/04_masking.html"
 OWN = "http://127.0.0.1", "data:", "blob:"  # where a page asks for its files
 SIMILARITY = "notebooks/01_dot_product_similarity.html"
 OF_EACH_KIND = [
@@ -51,14 +49,9 @@ def site(tmp_path_factory):
     return folder / "site"
 
 
-class Quiet(http.server.SimpleHTTPRequestHandler):
-    def log_message(self, *_):
-        pass
-
-
 @pytest.fixture(scope="module")
 def address(site):
-    handler = functools.partial(Quiet, directory=site)
+    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=site)
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}"
@@ -68,24 +61,25 @@ def address(site):
 @pytest.fixture
 def browse(chromium, address):
     """A function that opens a page of the website; what the page asked for is in ``.responses``."""
-    with contextlib.ExitStack() as closing:
+    contexts = []
 
-        def open_page(path, width=1280, **settings):
-            size = {"width": width, "height": 800}
-            context = chromium.new_context(viewport=size, **settings)
-            closing.callback(context.close)
-            page = context.new_page()
-            page.set_default_timeout(60_000)
-            page.errors, page.responses = [], []
-            page.on("pageerror", lambda error: page.errors.append(str(error)))
-            page.on(
-                "console", lambda told: page.errors.append(told.text) if told.type == "error" else 0
-            )
-            page.on("response", lambda response: page.responses.append(response))
-            page.goto(f"{address}/{path}")
-            return page
+    def open_page(path, width=1280, **settings):
+        size = {"width": width, "height": 800}
+        contexts.append(chromium.new_context(viewport=size, **settings))
+        page = contexts[-1].new_page()
+        page.set_default_timeout(60_000)
+        page.errors, page.responses = [], []
+        page.on("pageerror", lambda error: page.errors.append(str(error)))
+        page.on(
+            "console", lambda told: page.errors.append(told.text) if told.type == "error" else 0
+        )
+        page.on("response", lambda response: page.responses.append(response))
+        page.goto(f"{address}/{path}")
+        return page
 
-        yield open_page
+    yield open_page
+    for context in contexts:
+        context.close()
 
 
 def first_choice(page):
@@ -314,7 +308,7 @@ def test_a_search_finds_the_lesson(browse):
     assert not [each for each in excerpts if "System Settings" in each]
     found = page.locator("#search-results li a").filter(has_text="04 · Masking")
     found.first.click()
-    page.wait_for_url(f"**/{MASKING}*")
+    page.wait_for_url("**/notebooks/04_masking.html*")
     assert not page.errors
 
 
