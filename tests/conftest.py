@@ -3,6 +3,7 @@
 import importlib.util
 import os
 import sys
+from types import SimpleNamespace
 
 import matplotlib
 import matplotlib.pyplot as plt
@@ -59,6 +60,14 @@ def lenient_and_in_process(monkeypatch):
 
     monkeypatch.delenv("COURSE_STRICT", raising=False)
     monkeypatch.setattr(judge_process, "in_process", True)
+
+
+@pytest.fixture(scope="session")
+def lab(tmp_path_factory):
+    """The one JupyterLab of all tests: the folder that it serves, and its address."""
+    folder = tmp_path_factory.mktemp("lab")
+    with jupyterlab_server.server(folder) as address:
+        yield SimpleNamespace(folder=folder, address=address)
 
 
 @pytest.fixture(scope="module")  # while it is open nothing else may run an event loop

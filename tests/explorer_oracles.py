@@ -6,7 +6,6 @@ one, True says that the words hold the phrase, False that they do not. Who rewor
 changes the phrase here.
 """
 
-import functools
 import itertools
 import json
 import math
@@ -23,6 +22,8 @@ from course_utils.linear_attention import linear_attention_recurrent
 from course_utils.tiled import blocks, key_blocks
 from course_utils.views import example, unique_labels
 
+KERNELS = Path(data.__file__).with_name("kernel_fit.json").read_text(encoding="utf-8")
+COMPILED = json.loads(KERNELS)["compiled"]  # what each kernel takes
 NUMBER = r"(-?(?:\d+(?:,\d{3})*(?:\.\d+)?(?:e[+-]\d+)?|inf|NaN))"
 
 
@@ -90,14 +91,9 @@ def _norm(scores):
     return jacobian.square().sum((-2, -1)).sqrt()
 
 
-@functools.cache
-def _drawn_for_scaling():
-    rng = torch.Generator().manual_seed(31)
-    return torch.randn(512, generator=rng).double(), torch.randn(8, 512, generator=rng).double()
-
-
 def scaling(d_k, scaled):
-    q, k = _drawn_for_scaling()
+    rng = torch.Generator().manual_seed(31)
+    q, k = torch.randn(512, generator=rng).double(), torch.randn(8, 512, generator=rng).double()
     scores_at = lambda d, scale: (k[:, :d] @ q[:d]) / (d**0.5 if scale else 1)  # noqa: E731
     largest_at = lambda d, scale: scores_at(d, scale).softmax(-1).max()  # noqa: E731
     scores = scores_at(d_k, scaled)
@@ -224,33 +220,28 @@ def _runs(flags):
     return " and ".join(f"{a}" if a == b else f"{a}–{b}" for a, b in spans) or "none"
 
 
-HEADS = ["the token before", "the token after", "the first token", "the same token", "itself"]
-HEADS.append("all tokens so far")
-
-
-def heads():
-    """Return the weights (6, L, L) of six heads with one rule each, and the tokens with numbers."""
-    tokens = "the cat saw the dog because the dog barked".split()
-    i, j = np.indices((9, 9))
-    same = np.array(tokens)[:, None] == np.array(tokens)
-    rules = torch.tensor(np.array([j == i - 1, j == i + 1, j == 0, same, j == i, j <= i]))
-    return (4.0 * rules).softmax(dim=-1).double(), [f"{n} {word}" for n, word in enumerate(tokens)]
-
-
 def head(head, query):
-    weights, names = heads()
+    tokens = np.array("the cat saw the dog because the dog barked".split())
+    names = [f"{n} {word}" for n, word in enumerate(tokens)]
+    i, j = np.indices((9, 9))
+    rule, allowed = {
+        0: ("the token before", j == i - 1), 1: ("the token after", j == i + 1),
+        2: ("the first token", j == 0), 3: ("the same token", tokens[:, None] == tokens),
+        4: ("itself", j == i), 5: ("all tokens so far", j <= i),
+    }[head]  # fmt: skip
+    weights = (4.0 * torch.tensor(allowed)).softmax(dim=-1).double()  # (L, L)
     yield f"head {head} of 6;", True
     if query == "every token":
-        entries = [f"{name} → {names[row.argmax()]} #" for name, row in zip(names, weights[head])]  # noqa: B905
-        yield ", ".join(entries), weights[head].amax(dim=-1).tolist()
+        entries = [f"{name} → {names[row.argmax()]} #" for name, row in zip(names, weights)]  # noqa: B905
+        yield ", ".join(entries), weights.amax(dim=-1).tolist()
         yield "rule", False
         return
-    ordered = weights[head, names.index(query)].sort(descending=True, stable=True)
+    ordered = weights[names.index(query)].sort(descending=True, stable=True)
     many = max(1, int((ordered.values >= 0.05).sum()))
     entries = [f"{names[j]} #" for j in ordered.indices[:many]]
     yield f"{query} attends to: " + ", ".join(entries), ordered.values[:many].tolist()
     nothing = {0: "0 the", 1: "8 barked"}.get(head)  # there is no token before, or after
-    yield f"rule: each token attends to {HEADS[head]}", query != nothing
+    yield f"rule: each token attends to {rule}", query != nothing
 
 
 def tile(step, block_q, block_k, causal):
@@ -332,7 +323,7 @@ def positions(i, j, power, layout):
 
 
 def fit(gpu, d, block_q, block_k, stages):
-    shared, registers, spilled = _compiled()[f"{gpu},{d},{block_q},{block_k},{stages}"]
+    shared, registers, spilled = COMPILED[f"{gpu},{d},{block_q},{block_k},{stages}"]
     room = {"A100": 163, "L4": 99, "H100": 227}[gpu]  # KiB of a program; there is 1 more in all
     yield "shared memory #", round(shared)
     yield f"of {room} KiB; registers {registers} of 255 for each thread, {spilled} bytes", True
@@ -349,30 +340,20 @@ def fit(gpu, d, block_q, block_k, stages):
     yield "found", bool(fits and d == 128 and (too_few or count > 1))
 
 
-@functools.cache
-def _compiled():
-    file = Path(data.__file__).with_name("kernel_fit.json")
-    return json.loads(file.read_text(encoding="utf-8"))["compiled"]
-
-
-def ring_share(row, column, causal):
-    """Return which share of a piece's queries and another's keys is allowed, of many tokens."""
-    return ((row > column) + (row >= column)) / 2 if causal else 1
-
-
-def ring_work(ranks, causal, zigzag):
+def _ring_work(ranks, causal, zigzag):
     """Return the work of each rank in each step, (W ranks, W steps), in blocks."""
     pieces = [[rank, 2 * ranks - 1 - rank] if zigzag else [rank] for rank in range(ranks)]
     work = np.zeros((ranks, ranks))
     for rank, step in np.ndindex(ranks, ranks):
         meet = itertools.product(pieces[rank], pieces[(rank - step) % ranks])
-        work[rank, step] = np.mean([ring_share(*pair, causal) for pair in meet])
+        allowed = [((i > j) + (i >= j)) / 2 if causal else 1 for i, j in meet]  # of many tokens
+        work[rank, step] = np.mean(allowed)
     return work
 
 
 def ring(step, ranks, causal, zigzag):
     step = min(step, ranks - 1)
-    work = ring_work(ranks, causal, zigzag)
+    work = _ring_work(ranks, causal, zigzag)
     longest = work.max(axis=0)
     idle_time = longest - work
     spent = longest[: step + 1].sum()

@@ -48,8 +48,8 @@ FIGURES = {
 }
 
 
-def cells(ax):
-    """Return the values that are drawn, between the labels at the left and those below."""
+def assert_cells(ax, values, queries=None, keys=None):
+    """Assert that values are drawn between the labels at the left and below, or positions."""
     mesh = ax.collections[0]
     corners = mesh.get_coordinates()  # (rows + 1, columns + 1, 2)
     columns, rows = ((corners[:-1, :-1] + corners[1:, 1:]) / 2).T  # (columns, rows) each
@@ -57,16 +57,12 @@ def cells(ax):
         dict(zip(axis.get_ticklocs(), (t.get_text() for t in axis.get_ticklabels()), strict=True))
         for axis in (ax.xaxis, ax.yaxis)
     )
-    names = [left[y] for y in rows[0]], [below[x] for x in columns[:, 0]]
-    return pd.DataFrame(np.ma.filled(mesh.get_array(), np.nan).reshape(rows.T.shape), *names)
-
-
-def assert_cells(ax, values, queries=None, keys=None):
-    """Assert that these values stand between these labels, or between positions."""
-    rows, columns = map(range, np.shape(values))
-    names = [*map(str, queries or rows)], [*map(str, keys or columns)]
+    drawn = np.ma.filled(mesh.get_array(), np.nan).reshape(rows.T.shape)
+    drawn = pd.DataFrame(drawn, [left[y] for y in rows[0]], [below[x] for x in columns[:, 0]])
+    positions = map(range, np.shape(values))
+    names = ([*map(str, given or at)] for given, at in zip((queries, keys), positions, strict=True))
     expected = pd.DataFrame(np.asarray(values, dtype=float), *names)
-    pd.testing.assert_frame_equal(cells(ax), expected, check_dtype=False)
+    pd.testing.assert_frame_equal(drawn, expected, check_dtype=False)
 
 
 @pytest.fixture
@@ -75,19 +71,6 @@ def displayed(monkeypatch):
     outputs = []
     monkeypatch.setattr(figures, "display", lambda item, **how: outputs.append((item, how)))
     return outputs
-
-
-@pytest.fixture
-def texts(monkeypatch):
-    """Return the list of the texts that the renderer draws, and whether each is a formula."""
-    rendered, draw_text = [], RendererAgg.draw_text
-
-    def draw(self, gc, x, y, s, prop, angle, ismath=False, mtext=None):
-        rendered.append((s, bool(ismath)))
-        return draw_text(self, gc, x, y, s, prop, angle, ismath, mtext)
-
-    monkeypatch.setattr(RendererAgg, "draw_text", draw)
-    return rendered
 
 
 # Every figure
@@ -146,7 +129,6 @@ def line(x, y, **how):
         (lambda: heatmap(torch.zeros(3)), r"weights must have shape \(L, S\), got \(3,\)$"),
         (lambda: heatmap(torch.zeros(0, 3)), r"weights must have at least one .* \(0, 3\)"),
         (lambda: heatmap([[1, 2], [3]]), "weights must be numbers, in rows of one length"),
-        (lambda: heatmap({}), "weights must be numbers"),
         (lambda: panels(heatmap, {}), "data must have at least one panel"),
         (lambda: heatmap(WEIGHTS, queries=["one"]), "queries must have 2 entries.* got 1"),
         (lambda: heatmap(WEIGHTS, keys=["one"]), "keys must have 3 entries.* got 1"),
@@ -159,7 +141,11 @@ def line(x, y, **how):
         (lambda: line([1, 2], [1]), r"series\['a'\] must have shape \(2,\) .* got \(1,\)"),
         (lambda: line([1, 2], ["b", "c"]), r"series\['a'\] must be numbers"),
         (lambda: line([], []), r"x must have shape .* got \(0,\)"),
-        (lambda: line([[1]], [1]), r"x must have shape .* got \(1, 1\)"),
+        (lambda: bars("x", {"a": [1, 2]}, **LABELS), r"series\['a'\] must have shape \(1,\)"),
+        (lambda: bars("x", {}, **LABELS), "at least one entry"),
+        (lambda: histograms({}, xlabel="score"), "must have at least one"),
+        (lambda: histograms({"a": []}, xlabel="score"), "must have at least one"),
+        (lambda: histograms({"a": [1, NAN]}, xlabel="score"), "must have at least one"),
         (lambda: show(WEIGHTS), "ax must be the Axes that heatmap returns, got Tensor"),
         (lambda: show(plt.subplots()[1]), "description must say"),
         (lambda: show(heatmap(WEIGHTS), ""), "description must say"),
@@ -174,19 +160,13 @@ def test_wrong_input_is_named(call, message, displayed):
 # panels
 
 
-def test_panels_stand_side_by_side_and_are_all_described():
-    ax = panels(heatmap, {"one": [[0.0, 1.0]], "two": [[-2.0, 2.0]]}, kind="scores")
-    first, second = (each for each in ax.figure.axes if each.get_title())
-    assert (first.get_title(), second.get_title()) == ("one", "two")
-    assert first.get_position().x1 < second.get_position().x0
-    assert first.description.startswith("one: 1×2") and second.description.startswith("two: 1×2")
-
-
-def test_panels_break_into_rows():
-    ax = panels(mask_pattern, {name: [[True]] for name in "abc"}, columns=2)
-    specs = [each.get_subplotspec() for each in ax.figure.axes if each.get_title()]
-    places = [(spec.rowspan.start, spec.colspan.start) for spec in specs]
-    assert places == [(0, 0), (0, 1), (1, 0)]
+def test_panels_stand_side_by_side_in_rows_and_are_all_described():
+    ax = panels(heatmap, {name: [[-2.0, 2.0]] for name in "abc"}, columns=2, kind="scores")
+    drawn = [each for each in ax.figure.axes if each.get_title()]
+    assert [each.get_title() for each in drawn] == ["a", "b", "c"]
+    first, second, below = (each.get_position() for each in drawn)
+    assert first.x1 < second.x0 and below.x0 == first.x0 and below.y1 < first.y0
+    assert all(each.description.startswith(f"{each.get_title()}: 1×2") for each in drawn)
 
 
 # heatmap
@@ -203,15 +183,10 @@ def test_heatmap_has_queries_down_and_keys_across(shape):
     assert (ax.get_xlim(), ax.get_ylim()) == ((0, shape[1]), (shape[0], 0))  # query 0 on top
 
 
-COLORS = [  # kind, limits of the colors
-    ("weights", (0, 1)),
-    ("scores", (-3, 3)),
-    ("distances", (0, 3)),
-    ("shares", (0, 1)),
-]
-
-
-@pytest.mark.parametrize("kind, limits", COLORS)
+@pytest.mark.parametrize(
+    "kind, limits",
+    [("weights", (0, 1)), ("scores", (-3, 3)), ("distances", (0, 3)), ("shares", (0, 1))],
+)
 def test_heatmap_fixes_its_colors_by_kind(kind, limits):
     mesh = heatmap([[1.0, -3.0], [0.5, 2.0]], kind=kind).collections[0]
     assert mesh.get_clim() == (mesh.colorbar.vmin, mesh.colorbar.vmax) == limits
@@ -261,7 +236,6 @@ def test_only_long_keys_are_rotated():
         assert {label.get_rotation() for label in ax.get_yticklabels()} == {0}
 
 
-DIAGONAL = ", ".join(f"{i}→{i} 1.00" for i in range(10))
 EACH = "largest weight in each row:"
 ONE = f"rows sum to 1.000; {EACH}"
 DESCRIBED = [  # kind, values, description after the shape
@@ -269,12 +243,10 @@ DESCRIBED = [  # kind, values, description after the shape
     ("weights", [[0.5], [0.2]], f"rows sum to 0.200 to 0.500; {EACH} 0→0 0.50, 1→0 0.20"),
     ("weights", [[1], [0.999]], f"rows sum to 0.999 to 1.000; {EACH} 0→0 1.00, 1→0 1.00"),
     ("weights", [[1], [0.9997]], f"rows sum to 1.000; {EACH} 0→0 1.00, 1→0 1.00"),
-    ("weights", np.eye(10), f"{ONE} {DIAGONAL}"),
+    ("weights", np.eye(10), f"{ONE} " + ", ".join(f"{i}→{i} 1.00" for i in range(10))),
     ("weights", np.eye(11)[::-1], "rows sum to 1.000; largest weight 0→10 1.00"),
     ("scores", [[1, -3], [0.5, 2]],
      "mean 0.125, smallest -3.00 (row 0, column 1), largest 2.00 (row 1, column 1)"),
-    ("distances", [[4, 3, 5]],
-     "mean 4.000, smallest 3.00 (row 0, column 1), largest 5.00 (row 0, column 2)"),
     # entries that differ by rounding only, as on another CPU: the first counts
     ("weights", [[0.2, 0.4, 0.4 + 1e-6]], f"{ONE} 0→1 0.40"),
     ("weights", [[0.2, 0.399, 0.401]], f"{ONE} 0→2 0.40"),
@@ -423,10 +395,6 @@ def test_bars_stand_beside_or_after_one_another_and_are_read_out():
     ax = bars(["x", "y"], series, xlabel="n", ylabel="ms", stacked=True)
     assert [bar.get_x() for bar in ax.patches] == [0, 0, 1, 2, 31, 22]
     assert ax.description == "n (a, b, c): x 1 + 30 + 5; y 2 + 20 + 6"
-    with pytest.raises(ValueError, match=r"series\['a'\] must have shape \(1,\)"):
-        bars(["x"], {"a": [1, 2]}, **LABELS)
-    with pytest.raises(ValueError, match="at least one entry"):
-        bars(["x"], {}, **LABELS)
 
 
 def test_histograms_have_an_area_of_1_and_say_how_far_their_samples_spread():
@@ -444,9 +412,6 @@ def test_histograms_have_an_area_of_1_and_say_how_far_their_samples_spread():
         "two: distribution of score; mean and standard deviation: wide 0.0 and 2.3, "
         "narrow 2.0 and 0.7, last -5.0 and 4.0"
     )
-    for wrong in ({}, {"a": []}, {"a": [1, NAN]}):
-        with pytest.raises(ValueError, match="must have at least one"):
-            histograms(wrong, xlabel="score")
 
 
 # show
@@ -516,7 +481,14 @@ WITH_TEXT = {  # and what is drawn of it
 
 @pytest.mark.filterwarnings("ignore:Glyph")  # no font has all
 @pytest.mark.parametrize("draw, expected", WITH_TEXT.values(), ids=WITH_TEXT)
-def test_any_text_is_drawn_letter_by_letter(draw, expected, displayed, texts):
+def test_any_text_is_drawn_letter_by_letter(draw, expected, displayed, monkeypatch):
+    texts, draw_text = [], RendererAgg.draw_text
+
+    def noted(self, gc, x, y, s, prop, angle, ismath=False, mtext=None):
+        texts.append((s, bool(ismath)))
+        return draw_text(self, gc, x, y, s, prop, angle, ismath, mtext)
+
+    monkeypatch.setattr(RendererAgg, "draw_text", noted)
     show(draw())
     assert expected <= {text for text, _ in texts}
     assert not [text for text, formula in texts if formula]

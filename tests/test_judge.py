@@ -54,11 +54,8 @@ def without_source(message):
     "answer",
     [
         lambda x: x + x,
-        lambda x: (2 * x).T.contiguous().T,
         lambda x: torch.stack([x, 2 * x])[1],
-        lambda x: (2 * x).double(),
         lambda x: 2 * x.double().numpy(),
-        lambda x: (2 * x).flip(0).numpy()[::-1],  # PyTorch has no such strides
         lambda x: nn.Parameter(2 * x),
         functools.partial(torch.mul, 2),
     ],
@@ -102,18 +99,12 @@ class Silent(Exception):
     "answer, status, mistake, words",
     [
         (raises(NotImplementedError("your turn")), "not attempted", None, "not attempted"),
-        (raises(NotImplementedError()), "not attempted", None, "not attempted"),
         (raises(NotImplementedError("sparse")), "wrong", None, "NotImplementedError: sparse"),
         (lambda x: x * x, "wrong", "square", "9.9 double: that is the square"),
         # its result
-        (lambda x: None, "wrong", None, "None (is a `return` missing?)"),
-        (lambda x: 2 * x[:, :1], "wrong", None, "(2, 3), got (2, 1) (for inputs of shape (2, 3))"),
         (lambda x: 2.06 * x.bfloat16(), "wrong", "coarse dtype", "bfloat16. Keep the dtype"),
-        (lambda x: x * float("nan"), "wrong", None, "NaN at [0, 0], where 2 was expected"),
-        (lambda x: (2 * x).to("meta"), "wrong", None, "a plain tensor"),
         (lambda x: (9 - len(x)) * x - 5, "wrong", None, "expected 6 at [0, 0], got 19; 3 of 3"),
         # what it does besides
-        (lambda x: x.mul_(2), "wrong", "changes its input", "(argument 1) in place"),
         (lambda x: 2 * x.unsqueeze_(0)[0], "wrong", "changes its input", "(argument 1) in place"),
         (asks_for_gradients, "wrong", "input asks for gradients", "(argument 1)"),
         (lambda x: x * 2 * bool(torch.manual_seed(1)), "wrong", "changes the random state", "seed"),
@@ -127,7 +118,6 @@ class Silent(Exception):
         (raises(ValueError("x" * 5000)), "wrong", None, f"{'x' * 199}… in line"),
         (raises(NamedMistake("named", "x" * 5000)), "wrong", "named", "xxx…"),
         # arguments: the exercise's, or those of a call in the answer
-        (lambda: 2, "wrong", None, "the line with `def`"),
         (lambda x, y: 2 * x, "wrong", None, "the line with `def`"),
         (lambda x: (lambda q, k: q)(x), "wrong", None, "a call in this line"),
     ],
@@ -156,49 +146,37 @@ def test_a_stub_of_another_exercise_that_an_answer_calls_is_named():
     assert verdict.status == "wrong" and "calls dot," in verdict.message
 
 
-@pytest.mark.parametrize("name", ["__init__", "forward", "eval"])
-def test_an_error_of_a_layer_is_the_layers(name):
-    layer = type("Failing", (EXERCISES["SelfAttention"].reference,), {name: raises(KeyError("x"))})
+def test_an_error_of_a_layer_is_the_layers():
+    answer = EXERCISES["SelfAttention"].reference
+    layer = type("Failing", (answer,), {"__init__": raises(KeyError("x"))})
     verdict = check(layer, "SelfAttention")
     assert verdict.status == "wrong" and "KeyError: 'x'" in verdict.message
     assert check(lambda x: x, "SelfAttention").mistake == "not a class"
 
 
-@pytest.mark.parametrize(
-    "answer, right",
-    [
-        (lambda given: given.pop(0), False),
-        (lambda given: given[1].append(7) or 2, False),
-        (lambda given: given[2].add_(7) and 2, False),
-        (lambda given: given.__setitem__(2, 3) or 2, False),
-        (lambda given: given.insert(0, given.pop(0)) or given[0], True),
-    ],
-)
-def test_a_list_must_be_left_as_it_was(exercise, answer, right):
-    given = [2, [3, 4], torch.zeros(1)]
-    exercise(lambda given: given[0], inputs=lambda: [[given]], mistakes=[])
-    message = check(answer, "double").message
-    assert ("correct" in message) == right
-    assert ("(argument 1) in place. Work on a new list." in message) != right
-    assert given == [2, [3, 4], torch.zeros(1)]  # that of the exercise
+NEW_LIST = "(argument 1) in place. Work on a new list."
+NEW_DICT = "(argument 2) in place. Work on a new dict."
 
 
 @pytest.mark.parametrize(
-    "answer, right",
+    "answer, words",
     [
-        (lambda given: given.pop("x"), False),
-        (lambda given: given["y"].append(7) or 2, False),
-        (lambda given: given.update(z=3) or 2, False),
-        (lambda given: given.update(x=given.pop("x")) or given["x"], True),
+        (lambda row, table: row.pop(0), NEW_LIST),
+        (lambda row, table: row[1].append(7) or 2, NEW_LIST),
+        (lambda row, table: row[2].add_(7) and 2, NEW_LIST),
+        (lambda row, table: row.__setitem__(2, 3) or 2, NEW_LIST),
+        (lambda row, table: row.insert(0, row.pop(0)) or row[0], "correct"),
+        (lambda row, table: table.pop("x"), NEW_DICT),
+        (lambda row, table: table["y"].append(7) or 2, NEW_DICT),
+        (lambda row, table: table.update(z=3) or 2, NEW_DICT),
+        (lambda row, table: table.update(x=table.pop("x")) or table["x"], "correct"),
     ],
 )
-def test_a_dict_must_be_left_as_it_was(exercise, answer, right):
-    given = {"x": 2, "y": [3]}
-    exercise(lambda n, given: given["x"], inputs=lambda: [[1, given]], mistakes=[])
-    message = check(lambda n, given: answer(given), "double").message
-    assert ("correct" in message) == right
-    assert ("(argument 2) in place. Work on a new dict." in message) != right
-    assert given == {"x": 2, "y": [3]}
+def test_lists_and_dicts_must_be_left_as_they_were(exercise, answer, words):
+    row, table = [2, [3, 4], torch.zeros(1)], {"x": 2, "y": [3]}
+    exercise(lambda row, table: row[0], inputs=lambda: [[row, table]], mistakes=[])
+    assert words in check(answer, "double").message
+    assert row == [2, [3, 4], torch.zeros(1)] and table == {"x": 2, "y": [3]}  # the exercise's
 
 
 def test_matrices_of_one_shape_are_pictured_at_the_first_difference(exercise):
@@ -226,20 +204,18 @@ def test_the_inputs_for_which_an_answer_is_right_are_named(exercise, answer, wor
 @pytest.mark.parametrize(
     "answer, words",
     [
-        (lambda x, T, *_: x * T * T, "9.9 double: Your result is the right one times T. Check"),
-        (lambda x, T, *_: x * T * T, "5 of 6 entries differ (for"),  # not by which factor here
-        (
-            lambda x, T, *_: x * T + x**2,
-            "double: expected 0.5 at [0, 1], got 1.5; 5 of 6 entries differ",
-        ),
-        (lambda x, T, *_: x * T + x**2, "(for inputs of shape (2, 3), 'rows', T = 0.5)"),
+        (lambda x, T: x * T * T, ["9.9 double: Your result is the right one times T. Check",
+                                  "5 of 6 entries differ (for"]),  # not by which factor here
+        (lambda x, T: x * T + x**2, ["double: expected 0.5 at [0, 1], got 1.5; 5 of 6 entries",
+                                     "(for inputs of shape (2, 3), 'rows', T = 0.5)"]),
     ],
-)
+)  # fmt: skip
 def test_what_the_results_show_comes_first_then_numbers_and_their_inputs(exercise, answer, words):
     x = torch.arange(6.0).view(2, 3)
     inputs = [(x, T, "rows", True) for T in (0.5, 2.0, 3.0)]
     exercise(lambda x, T, along, is_causal: x * T, lambda: inputs, mistakes=[])
-    assert words in without_source(check(answer, "double").message)
+    message = without_source(check(lambda x, T, *_: answer(x, T), "double").message)
+    assert all(each in message for each in words)
 
 
 # Which mistake is named
@@ -266,7 +242,6 @@ FIRST = ("first", "", raises(ValueError("first")))
 FAILS = ("fails", "", raises(ValueError("these words"), large))
 ROWS = ("rows", "", fails_for_matrices)
 DIMENSIONS = [(ONES[0],), (ONES,), (ONES[None],)]
-NUMBERS = [(torch.tensor([n]),) for n in (3.0, 4.0, 5.0)]
 
 
 @pytest.mark.parametrize(
@@ -280,9 +255,6 @@ NUMBERS = [(torch.tensor([n]),) for n in (3.0, 4.0, 5.0)]
         (raises(ValueError("other words"), large), [FAILS], INPUTS, "fails"),
         (raises(KeyError(), large), [FAILS], INPUTS, None),
         (torch.clone, [FAILS], INPUTS, None),
-        (lambda x: x * x if x < 5 else x, [SQUARE], NUMBERS, "square"),  # most of the wrong ones
-        (lambda x: x * x if x < 4 else x, [SQUARE], NUMBERS, None),
-        (lambda x: x * x if x > 4 else 2 * x, [SQUARE], NUMBERS, None),  # right where it is wrong
         (fails_otherwise_for_batches, [ROWS], DIMENSIONS, "rows"),
         (raises(ValueError(), lambda x: x.ndim > 1), [ROWS], DIMENSIONS, None),
         (views_a_matrix, [FAILS_FOR_MATRICES], DIMENSIONS[:2], None),  # its error has its own cause
@@ -306,11 +278,9 @@ MEAN = ("mean", "the mean", lambda x: (x.mean(-1, keepdim=True), x / x.mean(-1, 
 @pytest.mark.parametrize(
     "answer, mistake, words",
     [
-        (lambda x: sum_and_share(x)[::-1], "another order", "1, 0"),
         (lambda x: (x.mean(-1, keepdim=True), x), "mean", "the mean"),  # its first item is the same
         (lambda x: (x.sum(-1, keepdim=True), x), None, "Item 1 of your result is x, as it came"),
         (lambda x: (x.sum(-1, keepdim=True), x**3), None, "item 1 of the tuple (item 0 is right)"),
-        (lambda x: (x, x / x.mean(-1, keepdim=True)), None, "item 0 of the tuple: "),
     ],
 )
 def test_of_a_tuple_the_first_wrong_item_names_the_mistake(exercise, answer, mistake, words):
@@ -322,7 +292,8 @@ def test_of_a_tuple_the_first_wrong_item_names_the_mistake(exercise, answer, mis
 
 def test_items_in_another_order_get_the_positions_to_move_them_to(exercise):
     exercise(lambda x: (x, 2 * x, 3 * x), mistakes=[])
-    assert " 1, 2, 0" in check(lambda x: (2 * x, 3 * x, x), "double").message
+    verdict = check(lambda x: (2 * x, 3 * x, x), "double")
+    assert verdict.mistake == "another order" and " 1, 2, 0" in verdict.message
 
 
 @pytest.mark.parametrize("factor, mistake", [(2, "roundabout"), (1, None)])
@@ -418,15 +389,10 @@ def dot_product_score(q, k):
 @pytest.mark.parametrize(
     "given, words",
     [
-        (
-            (lambda a, b: a @ b,),
-            "'<lambda>'. Name the exercise in quotes, as in `check(f, \"dot\")`",
-        ),
-        ((functools.partial(torch.mul, 2),), "'partial'"),
+        ((lambda a, b: a @ b,), "'<lambda>'. Name the exercise in quotes, as in `check(f, \"dot"),
         ((dot_product_score,), "Did you mean dot_product_scores?"),
         ((max, "selfattention"), "Did you mean SelfAttention?"),
-        ((max, "y" * 10_000), "'yyyyyyy"),
-        ((max, "a\nb"), r"'a\nb'"),
+        ((max, "y\n" * 10_000), r"'y\ny\ny"),
         ((max, ["dot"]), "no exercise ['dot']"),
         ((3, "dot"), "`check(dot)`, not `check(dot(a, b))`"),
     ],

@@ -1,6 +1,5 @@
 """The website, built as `make site` builds it, and read in a real browser: wide, narrow, dark."""
 
-import contextlib
 import functools
 import http.server
 import importlib
@@ -25,14 +24,12 @@ from stored_notebooks import EXERCISES, LESSONS, ROOT, SOLUTIONS, code, read
 from tools.notebooks import VEIL
 
 pytestmark = pytest.mark.slow  # the website is built first
-MASKING = "notebooks/04_masking.html"
+OWN = "http://127.0.0.1", "data:", "blob:"  # where a page asks for its files
 SIMILARITY = "notebooks/01_dot_product_similarity.html"
 OF_EACH_KIND = [
     "index.html",
     "glossary.html",
-    "learning.html",
     "teaching.html",
-    "contributing.html",
     "reference/course_utils.tiled.html",
     "search.html?q=mask",
     SIMILARITY,
@@ -52,14 +49,9 @@ def site(tmp_path_factory):
     return folder / "site"
 
 
-class Quiet(http.server.SimpleHTTPRequestHandler):
-    def log_message(self, *_):
-        pass
-
-
 @pytest.fixture(scope="module")
 def address(site):
-    handler = functools.partial(Quiet, directory=site)
+    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=site)
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}"
@@ -69,25 +61,25 @@ def address(site):
 @pytest.fixture
 def browse(chromium, address):
     """A function that opens a page of the website; what the page asked for is in ``.responses``."""
-    with contextlib.ExitStack() as closing:
+    contexts = []
 
-        def open_page(path, width=1280, **settings):
-            size = {"width": width, "height": 800}
-            context = chromium.new_context(viewport=size, **settings)
-            closing.callback(context.close)
-            page = context.new_page()
-            page.set_default_timeout(60_000)
-            page.errors, page.asked, page.responses = [], [], []
-            page.on("pageerror", lambda error: page.errors.append(str(error)))
-            page.on(
-                "console", lambda told: page.errors.append(told.text) if told.type == "error" else 0
-            )
-            page.on("request", lambda request: page.asked.append(request.url))
-            page.on("response", lambda response: page.responses.append(response))
-            page.goto(f"{address}/{path}")
-            return page
+    def open_page(path, width=1280, **settings):
+        size = {"width": width, "height": 800}
+        contexts.append(chromium.new_context(viewport=size, **settings))
+        page = contexts[-1].new_page()
+        page.set_default_timeout(60_000)
+        page.errors, page.responses = [], []
+        page.on("pageerror", lambda error: page.errors.append(str(error)))
+        page.on(
+            "console", lambda told: page.errors.append(told.text) if told.type == "error" else 0
+        )
+        page.on("response", lambda response: page.responses.append(response))
+        page.goto(f"{address}/{path}")
+        return page
 
-        yield open_page
+    yield open_page
+    for context in contexts:
+        context.close()
 
 
 def first_choice(page):
@@ -251,33 +243,53 @@ def test_the_site_of_a_course_in_use_is_made_or_says_what_to_do(
 
 
 @pytest.mark.parametrize("path", LESSONS, ids=lambda path: path.stem)
-def test_pictures_wait_and_have_words_and_a_lesson_is_light(site, browse, path):
-    page = browse(path.relative_to(ROOT).with_suffix(".html"))
+def test_a_lesson_is_light_and_can_be_read_on_a_phone_and_its_pictures_have_words(
+    site, browse, path
+):
+    page = browse(path.relative_to(ROOT).with_suffix(".html"), width=390)
+    open_folds(page)
     page.evaluate(
-        """async () => {
-            for (const fold of document.querySelectorAll("details")) fold.open = true
-            const waiting = [...document.images].map(image => {
-                image.loading = "eager"
-                return image.decode()
-            })
-            await Promise.all(waiting)
-        }"""
+        """() => Promise.all([...document.images].map(image => {
+            image.loading = "eager"
+            return image.decode()
+        }))"""
     )
     page.wait_for_load_state("networkidle")
     assert sum(len(response.body()) for response in page.responses) < 2_000_000
-    images = page.locator("article img")
-    widths = images.evaluate_all(
-        "all => all.map(one => [one.clientWidth, one.closest('article').clientWidth])"
-    )
-    assert all(width <= column for width, column in widths)
-    source = rendered(site, path)
+    assert not [each.url for each in page.responses if not each.url.startswith(OWN)]
+    assert page.evaluate("document.scrollingElement.scrollWidth") <= 390
+    source, sizes = rendered(site, path), letters(page)
+    assert min(sizes, default=11) >= 11 and bool(sizes) == ('class="explorer"' in source)
     pictures = re.findall(r"<img [^>]*_images[^>]*>", source)
-    assert len(pictures) == len(widths)
+    assert len(pictures) == page.locator("article img").count()
     for picture in pictures:
         alt = re.search('alt="([^"]*)"', picture)[1]
         assert alt and ".png" not in alt and 'loading="lazy"' in picture
     assert not page.errors
-    assert not [url for url in page.asked if not url.startswith(("http://127.0.0.1", "data:"))]
+
+
+def open_folds(page):
+    page.evaluate("for (const fold of document.querySelectorAll('details')) fold.open = true")
+
+
+def letters(page):
+    """Return the heights of the letters in a page's explorers, in pixels of the screen."""
+    return page.locator(".explorer svg[role=img]").evaluate_all(
+        """all => all.flatMap(svg => {
+            const scale = svg.getBoundingClientRect().width / svg.viewBox.baseVal.width;
+            return [...svg.querySelectorAll("text")].map(
+                text => scale * parseFloat(getComputedStyle(text).fontSize));
+        })"""
+    )
+
+
+def test_no_other_page_is_wider_than_a_phone(site, address, pages, browse):
+    page, lessons = browse("index.html", width=390), {path.stem for path in LESSONS}
+    for path in pages:
+        if path.stem not in lessons:
+            page.goto(f"{address}/{path.relative_to(site)}")
+            open_folds(page)
+            assert page.evaluate("document.scrollingElement.scrollWidth") <= 390, path
 
 
 def test_a_search_finds_the_lesson(browse):
@@ -296,7 +308,7 @@ def test_a_search_finds_the_lesson(browse):
     assert not [each for each in excerpts if "System Settings" in each]
     found = page.locator("#search-results li a").filter(has_text="04 · Masking")
     found.first.click()
-    page.wait_for_url(f"**/{MASKING}*")
+    page.wait_for_url("**/notebooks/04_masking.html*")
     assert not page.errors
 
 
@@ -326,20 +338,6 @@ def test_a_prediction_is_made_by_keys_its_result_opens_and_both_are_kept(browse)
     assert not result.is_visible() and counted in end.inner_text()
     assert result.text_content() == words
     assert not page.errors
-
-
-def test_a_number_is_predicted_and_what_is_none_is_asked_for_again(browse):
-    page = browse(SIMILARITY)
-    form = page.locator("form.prediction", has=page.get_by_label("Your number:")).first
-    field = form.get_by_label("Your number:")
-    field.fill("some")
-    form.get_by_text(SAYS["no number"]).wait_for()
-    result = page.locator("#" + form.get_attribute("data-result"))
-    value = result.get_attribute("data-result")
-    field.fill(value)
-    field.press("Enter")
-    result.wait_for()
-    assert result.inner_text() == SAYS["right"].format(predicted=value, result=value)
 
 
 def test_a_choice_after_the_result_was_seen_does_not_count(browse):
@@ -374,58 +372,42 @@ NUMBERS = [("20", 30, 2), ("20", 9.9, 2), ("20", 41, 2), ("1e3", 999, 2), ("-4",
 NUMBERS += [("4", -2, 2), ("0", 0, 2), ("0", 1e-9, 2), ("20", 30, 1.2), ("3", 3.5, 1.2)]
 
 
-def test_the_page_judges_a_number_as_the_notebook_does(browse):
+def test_a_number_is_judged_as_the_notebook_does_and_what_is_none_is_asked_for_again(browse):
     page = browse(SIMILARITY)
     for predicted, result, factor in NUMBERS:
         question = Prediction("How many?", None, factor)
         question.control.value = predicted
         judged = page.evaluate("given => isRight(...given)", [predicted, str(result), factor])
         assert judged == question._is_right(result), (predicted, result, factor)
+    form = page.locator("form.prediction", has=page.get_by_label("Your number:")).first
+    field = form.get_by_label("Your number:")
+    field.fill("some")
+    form.get_by_text(SAYS["no number"]).wait_for()
+    result = page.locator("#" + form.get_attribute("data-result"))
+    value = result.get_attribute("data-result")
+    field.fill(value)
+    field.press("Enter")
+    result.wait_for()
+    assert result.inner_text() == SAYS["right"].format(predicted=value, result=value)
 
 
-def test_the_first_thing_on_the_first_page_moves(browse):
+def test_the_first_page_begins_with_what_moves_and_shows_what_a_check_says(browse):
     page = browse("index.html")
     words = page.locator(".explorer [role=status]")
     assert "hen 0.69" in words.inner_text()
     assert words.bounding_box()["y"] < 800  # in the first window
+    first, *others = page.locator("details.answer").all()
+    expect(first.get_by_text("❌ 1.1 dot: ")).to_be_in_viewport()
     page.get_by_label("last word").select_option("wide")
     assert "road 0.69" in words.inner_text()
     page.get_by_role("slider").focus()
     page.keyboard.press("Home")
     assert "every word" in words.inner_text() and not page.errors
-
-
-def test_the_first_page_shows_wrong_answers_and_what_the_check_says(browse):
-    page = browse("index.html")
-    first, *others = page.locator("details.answer").all()
-    expect(first.get_by_text("❌ 1.1 dot: ")).to_be_in_viewport()
     others[-1].locator("summary").click()
     others[-1].get_by_text("✅ 1.1 dot: correct").wait_for()
     expect(first.get_by_text("❌ 1.1 dot: ")).not_to_be_visible()
     page.get_by_role("link", name="Start with lesson 00").click()
     page.wait_for_url("**/notebooks/00_start_here.html")
-
-
-@pytest.mark.parametrize("width", [1280, 390])
-def test_an_explorer_is_dragged_and_moved_by_keys(browse, width):
-    page = browse(SIMILARITY, width=width)
-    picture, words = page.locator(".explorer svg"), page.locator(".explorer [role=status]")
-    first = words.inner_text()
-    assert first == similarity_explorer().state
-    angle = page.get_by_role("slider").first
-    angle.focus()
-    page.keyboard.press("ArrowRight")
-    assert words.inner_text() != first
-    page.keyboard.press("ArrowLeft")
-    assert words.inner_text() == first
-    picture.scroll_into_view_if_needed()
-    box = picture.bounding_box()
-    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
-    page.mouse.down()
-    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 10, steps=5)
-    page.mouse.up()
-    assert 80 <= int(angle.input_value()) <= 100 and words.inner_text() != first
-    assert page.locator(".explorer img").count() == 0 and not page.errors
 
 
 def test_without_javascript_explorers_are_pictures_with_words_and_results_open(browse):
@@ -463,35 +445,6 @@ def test_colors_can_be_told_apart_in_the_dark(browse, path):
     page = browse(path, color_scheme="dark")
     assert page.locator("html").get_attribute("data-theme") == "dark"
     assert not serious(page, ["color-contrast"])
-
-
-def test_nothing_is_wider_than_a_phone(site, address, pages, browse):
-    page = browse("index.html", width=390)
-    for path in pages:
-        page.goto(f"{address}/{path.relative_to(site)}")
-        page.evaluate("for (const fold of document.querySelectorAll('details')) fold.open = true")
-        width = page.evaluate("document.scrollingElement.scrollWidth")
-        assert width <= 390, path
-
-
-def test_letters_of_explorers_can_be_read_on_a_phone(site, browse, address):
-    page, sizes = browse("index.html", width=390), []
-    for path in ["index.html", *(f"notebooks/{path.stem}.html" for path in LESSONS)]:
-        page.goto(f"{address}/{path}")
-        page.evaluate("for (const fold of document.querySelectorAll('details')) fold.open = true")
-        sizes += letters(page)
-    assert len(sizes) > 200 and min(sizes) >= 11
-
-
-def letters(page):
-    """Return the heights of the letters in a page's explorers, in pixels of the screen."""
-    return page.locator(".explorer svg[role=img]").evaluate_all(
-        """all => all.flatMap(svg => {
-            const scale = svg.getBoundingClientRect().width / svg.viewBox.baseVal.width;
-            return [...svg.querySelectorAll("text")].map(
-                text => scale * parseFloat(getComputedStyle(text).fontSize));
-        })"""
-    )
 
 
 def test_a_page_is_printed_with_its_results_and_without_its_controls(browse):

@@ -82,10 +82,9 @@ def server(folder):
     """Copy the notebooks into ``folder``, serve them as `make lab` does, yield the address."""
     for name in FOLDERS:
         shutil.copytree(ROOT / name, folder / "course" / name)
-    config = folder / "config"
-    (config / "labconfig").mkdir(parents=True)
-    (config / "labconfig" / "default_setting_overrides.json").write_text(json.dumps(SETTINGS))
-    (config / "jupyter_server_config.json").write_text(json.dumps(USER_CONFIG))
+    (folder / "config").mkdir()
+    (folder / "config" / "jupyter_server_config.json").write_text(json.dumps(USER_CONFIG))
+    configure(folder)
     private = {
         f"JUPYTER_{kind}_DIR": str(folder / kind.lower()) for kind in ["CONFIG", "DATA", "RUNTIME"]
     }
@@ -111,6 +110,16 @@ def server(folder):
         yield address
     finally:
         stop(process)
+
+
+def configure(folder, settings=SETTINGS):
+    """Replace the user's settings of the JupyterLab that serves ``folder``, for pages to come."""
+    own = folder / "config" / "lab" / "user-settings"
+    shutil.rmtree(own, ignore_errors=True)
+    for plugin, values in settings.items():
+        path = own / f"{plugin.replace(':', '/')}.jupyterlab-settings"
+        path.parent.mkdir(parents=True)
+        path.write_text(json.dumps(values))
 
 
 def stop(process):
