@@ -471,6 +471,7 @@ PARTS = """() => {
     });
 }"""
 SHADE = 0.026  # of a scale: of layers there are 64, and eleven colors stand for it
+PIXEL = 0.03  # pictures are drawn to a hundredth, and read back in float32
 
 
 def drawn(page, **values):
@@ -561,6 +562,53 @@ def test_the_output_so_far_has_the_colors_of_its_numbers_and_of_the_scale_beside
     texts = [part["text"].replace("−", "-") for part in parts]
     largest = [text for text in texts if re.search(r"\.\d\d$|∞", text)]
     assert largest[:12] == [f"{m:.2f}".replace("inf", "∞") for m in scores.amax(dim=-1)]
+
+
+@pytest.mark.parametrize(
+    "name, values, weights",
+    [
+        ("sentence_explorer", {"last": "old"}, [0, 3, 0, 0, 0, 3, 0, 0, 0, 0]),
+        ("saturation_explorer", {"temperature": 0.5}, [4, 2, 0, -2, -4]),
+        ("scaling_explorer", {"d_k": 4, "scaled": True}, None),
+    ],
+)
+def test_bars_are_as_high_as_the_weights_that_are_written_over_them(browse, name, values, weights):
+    page = browse(name)
+    parts = drawn(page, **values)
+    frame, *_ = frames(parts)
+    bars = [part["box"] for part in named(parts, "rect", fill=page.evaluate("module.COLORS[0]"))]
+    assert all(bar[3] == pytest.approx(frame[3], abs=PIXEL) for bar in bars)
+    one = next(part["box"] for part in parts if part["text"] in ("1", "1.00"))
+    one = (one[1] + one[3]) / 2
+    heights = np.array([bar[3] - bar[1] for bar in bars]) / (frame[3] - one)
+    if weights is None:
+        q, k = oracles._drawn_for_scaling()
+        weights = (k[:, :4] @ q[:4] / 2).tolist()
+    expected = torch.tensor(weights).double().softmax(dim=-1)
+    np.testing.assert_allclose(heights, expected, atol=0.02)
+    for bar, weight in zip(bars, expected, strict=True):
+        middle = (bar[0] + bar[2]) / 2
+        above = [part["text"] for part in parts if part["name"] == "text" and part["text"]
+                 and abs((part["box"][0] + part["box"][2]) / 2 - middle) < 1
+                 and bar[1] - 25 < part["box"][1] < bar[1]]  # fmt: skip
+        assert above == [f"{weight:.2f}"]
+
+
+def test_arrow_shadow_and_distance_end_where_q_and_k_do(browse):
+    parts = drawn(browse("similarity_explorer"), angle=150, length=1.5)
+    (left, top, right, bottom), *_ = frames(parts)
+    at = lambda x, y: [left + (right - left) * (x + 3.2) / 6.4,  # noqa: E731
+                       bottom - (bottom - top) * (y + 3.2) / 6.4]  # fmt: skip
+    ends = lambda part: [float(part[end]) for end in ("x1", "y1", "x2", "y2")]  # noqa: E731
+    k = 1.5 * np.cos(np.pi * 5 / 6), 1.5 * np.sin(np.pi * 5 / 6)
+    lines = [part for part in named(parts, "line") if "transform" not in part]
+    *_, shadow, distance = lines
+    assert ends(shadow) == pytest.approx([*at(0, 0), *at(k[0], 0)], abs=PIXEL)
+    assert ends(distance) == pytest.approx([*at(2, 0), *at(*k)], abs=PIXEL)
+    heads = [re.findall(r"-?[\d.]+", part["transform"]) for part in named(parts, "path")]
+    tips = [[float(x), float(y), -float(angle)] for x, y, angle, *_ in heads]
+    assert tips == [pytest.approx([*at(2, 0), 0], abs=PIXEL),
+                    pytest.approx([*at(*k), 150], abs=PIXEL)]  # fmt: skip
 
 
 def test_what_overflowed_is_hatched_and_named(browse):
