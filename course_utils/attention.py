@@ -2,8 +2,8 @@
 
 Shapes use the same letters everywhere: L queries, S keys, H heads, d_model the model width, d_k the
 width of queries and keys, d_v the width of values. ``...`` stands for any leading dimensions, such
-as batch and heads. The decorator `expects` checks the arguments: another shape raises a ValueError,
-another type a TypeError, and the message says what was expected.
+as batch and heads. The decorator `expects` checks the arguments. A wrong shape raises a ValueError
+and a wrong type a TypeError, and the message says what was expected.
 
 Each function is the same as in the lesson that builds it, and a test compares the two. Only the
 docstring and the decorator are added here.
@@ -55,7 +55,7 @@ def cosine_similarity(q, k):
 
 @expects(q="... L d", k="... S d")
 def euclidean_distance(q, k):
-    """Return the Euclidean distance ‖q_i − k_j‖ of every query and every key.
+    """Return the Euclidean distance ‖q_i − k_j‖ between every query and every key.
 
     Parameters
     ----------
@@ -112,9 +112,9 @@ class SelfAttention(nn.Module):
     d_model : int
         Width of the input and of the output.
     d_k : int, optional
-        Width of queries and keys; d_model if not given.
+        Width of queries and keys. It is d_model if not given.
     d_v : int, optional
-        Width of values; d_k if not given.
+        Width of values. It is d_k if not given.
     """
 
     def __init__(self, d_model, d_k=None, d_v=None):
@@ -165,7 +165,7 @@ def softmax(x, dim=-1):
     """Return weights e^x / Σ e^x along ``dim``, for scores of any size.
 
     The largest score is subtracted first, so no exponential exceeds 1. All steps are computed in
-    float64, so neither the range of float16 nor the number of scores is a limit.
+    float64, so the sum does not overflow for float16 inputs, however many scores there are.
 
     Parameters
     ----------
@@ -185,7 +185,7 @@ def softmax(x, dim=-1):
 
 @expects(x="floating ...", dim="dim of x")
 def logsumexp(x, dim=-1):
-    """Return log Σ e^x along ``dim``, a smooth maximum from max(x) to max(x) + log n.
+    """Return log Σ e^x along ``dim``, a smooth maximum between max(x) and max(x) + log n.
 
     Parameters
     ----------
@@ -228,19 +228,21 @@ def log_softmax(x, dim=-1):
 
 @expects(p="... n", g="... n")
 def softmax_vjp(p, g):
-    """Return gᵀ(diag(p) - ppᵀ), the gradient at the scores, without the n × n Jacobian.
+    """Return gᵀ(diag(p) - ppᵀ), the gradient with respect to the scores.
+
+    The n × n Jacobian is never computed.
 
     Parameters
     ----------
     p : torch.Tensor, (..., n)
         Softmax weights along the last dimension.
     g : torch.Tensor, (..., n)
-        The gradient at the weights.
+        The gradient with respect to the weights.
 
     Returns
     -------
     torch.Tensor, (..., n)
-        The gradient at the scores; each row sums to 0.
+        The gradient with respect to the scores. Each row sums to 0.
     """
     return p * (g - (p * g).sum(dim=-1, keepdim=True))  # (..., n)
 
@@ -254,17 +256,17 @@ def online_update(m, ell, x):
     Parameters
     ----------
     m : torch.Tensor, (...)
-        The largest score so far; -inf before the first block.
+        The largest score so far, -inf before the first block.
     ell : torch.Tensor, (...)
-        Σ e^(x - m) over the scores so far; 0 before the first block.
+        Σ e^(x - m) over the scores so far, 0 before the first block.
     x : torch.Tensor, (..., n)
         The next block of scores, of any size.
 
     Returns
     -------
     m, ell : torch.Tensor, (...)
-        The state after the block. ``m + ell.log()`` is the logsumexp of all scores so far, and
-        ``(x - m).exp() / ell`` their softmax.
+        The state after the block. ``m + ell.log()`` is the logsumexp of all scores so far. After
+        the last block, ``(x - m).exp() / ell`` gives the softmax weights of any block x.
     """
     m_new = torch.maximum(m, x.amax(dim=-1))  # (...)
     base = m_new.masked_fill(m_new == -torch.inf, 0)  # all -inf so far: subtract 0
@@ -276,8 +278,8 @@ def online_update(m, ell, x):
 def merge(out_a, lse_a, out_b, lse_b):
     """Merge attention over two disjoint sets of keys into attention over both.
 
-    It is associative and commutative up to rounding, so parts can be computed anywhere and merged
-    in any order. Dao et al., "FlashAttention", 2022, section 3.1, for two blocks.
+    Merging is associative and commutative up to rounding, so parts can be computed anywhere and
+    merged in any order. Dao et al., "FlashAttention", 2022, section 3.1, for two blocks.
 
     Parameters
     ----------
@@ -306,14 +308,14 @@ def merge(out_a, lse_a, out_b, lse_b):
 
 @expects(L="int from 0", S="int from 0", align="corner")
 def causal_mask(L, S=None, *, align=None):
-    """Return the causal mask: a query may attend to itself and to earlier keys.
+    """Return the causal mask: a query may attend to its own position and to earlier ones.
 
     Parameters
     ----------
     L, S : int
-        Number of queries and number of keys; S is L if not given.
+        Number of queries and number of keys. S is L if not given.
     align : {"lower_right", "upper_left"}
-        How queries align with keys; required if L ≠ S. "lower_right" aligns the last query with
+        How queries align with keys. Required if L ≠ S. "lower_right" aligns the last query with
         the last key, as in decoding with a cache. If S < L, the first queries have no allowed key.
         "upper_left" aligns the first query with the first key, as `is_causal` does in PyTorch's
         scaled_dot_product_attention.
@@ -331,7 +333,7 @@ def causal_mask(L, S=None, *, align=None):
 
 @expects(lengths="whole B", S="int from 0")
 def padding_mask(lengths, S):
-    """Return the mask of sequences that are right-padded to S: no query may attend to padding.
+    """Return the mask for sequences right-padded to length S: no query attends to padding.
 
     Parameters
     ----------
@@ -343,7 +345,7 @@ def padding_mask(lengths, S):
     Returns
     -------
     torch.Tensor of bool, (B, 1, 1, S)
-        True = may attend; broadcasts over heads and queries.
+        True = may attend. The mask broadcasts over heads and queries.
     """
     lengths = torch.as_tensor(lengths)[:, None, None, None]  # (B, 1, 1, 1)
     return torch.arange(S, device=lengths.device) < lengths  # (B, 1, 1, S)
@@ -353,14 +355,14 @@ def padding_mask(lengths, S):
 def sliding_window_mask(L, window):
     """Return a causal sliding-window mask: a token and the window - 1 tokens before it.
 
-    Beltagy, Peters and Cohan, "Longformer", 2020, section 3.1, where the window has two sides.
+    Beltagy, Peters and Cohan, "Longformer", 2020, section 3.1, with a window on both sides.
 
     Parameters
     ----------
     L : int
         Number of tokens.
     window : int
-        1 or more: how many tokens a token sees, itself included. L gives the causal mask.
+        How many tokens a token sees, itself included. At least 1, and L gives the causal mask.
 
     Returns
     -------
@@ -373,7 +375,7 @@ def sliding_window_mask(L, window):
 
 @expects(L="int from 0", prefix="int from 0")
 def prefix_mask(L, prefix):
-    """Return the mask of a prefix LM: every query sees the prefix, and the rest is causal.
+    """Return the mask for a prefix LM: every query sees the prefix, and the rest is causal.
 
     Raffel et al., "Exploring the limits of transfer learning" (T5), 2019, section 3.2.1.
 
@@ -394,14 +396,14 @@ def prefix_mask(L, prefix):
 
 @expects(ids="whole ... L")
 def document_mask(ids):
-    """Return the mask of packed documents: a token may attend only to its own document.
+    """Return the mask for packed documents: a token may attend only to its own document.
 
-    Combine it with ``& causal_mask(L)`` to hide the future too.
+    To hide future tokens too, combine the mask with ``& causal_mask(L)``.
 
     Parameters
     ----------
     ids : torch.Tensor of int, or sequence of int, (..., L)
-        The document of each token. Tokens of a document need not be contiguous.
+        The document of each token. The tokens of a document need not be contiguous.
 
     Returns
     -------
@@ -426,19 +428,20 @@ def attention(q, k, v, mask=None, scale=None):
     mask : torch.Tensor of bool, broadcastable to (..., L, S), optional
         True = may attend.
     scale : float, optional
-        What the scores are multiplied by; 1/√d_k if not given.
+        The scores are multiplied by this factor, which is 1/√d_k if not given.
 
     Returns
     -------
     output : torch.Tensor, (..., L, d_v)
     weights : torch.Tensor, (..., L, S)
         The weights of each query sum to 1, and those of forbidden keys are 0. For a query with no
-        allowed key, weights and output are 0, as in PyTorch's scaled_dot_product_attention, and so
-        is the gradient.
+        allowed key, weights, output and gradient are 0, as in PyTorch's
+        scaled_dot_product_attention.
 
     Notes
     -----
-    A NaN or infinite value reaches the output even if the mask forbids it, because 0 × NaN is NaN.
+    A NaN or infinite entry of v reaches the output even if the mask forbids its key, because
+    0 × NaN is NaN.
     Scores have the dtype of q and k, so in float16 they overflow above 65504. q is scaled before
     the product, because q · k may overflow even if the score, which is √d_k times smaller, does
     not. `tiled.tiled_attention` computes scores in float32.
@@ -470,8 +473,8 @@ def split_heads(x, num_heads):
     Returns
     -------
     torch.Tensor, (..., H, L, d_model / H)
-        With d_k = d_model / H, head h holds columns h · d_k to (h + 1) · d_k − 1 of x. It is a
-        view of x.
+        With d_k = d_model / H, head h holds columns h · d_k to (h + 1) · d_k − 1 of x. The result
+        is a view of x.
     """
     heads = x.unflatten(-1, (num_heads, -1))  # (..., L, H, d_k)
     return heads.transpose(-3, -2)  # (..., H, L, d_k)
@@ -495,14 +498,15 @@ def merge_heads(x):
 class MultiHeadAttention(nn.Module):
     """Multi-head attention: H heads of width d_model / H, and an output projection.
 
-    Vaswani et al., "Attention is all you need", 2017, section 3.2.2. With the same weights, it
-    equals `torch.nn.MultiheadAttention`, with two exceptions: there, True in a mask means may not
-    attend, and a query with no allowed key gives NaN.
+    Vaswani et al., "Attention is all you need", 2017, section 3.2.2. With the same weights and
+    ``batch_first=True``, `torch.nn.MultiheadAttention` gives the same output. But there, True in a
+    mask means may *not* attend, a query with no allowed key gives NaN, and by default the weights
+    are averaged over the heads.
 
     Parameters
     ----------
     d_model : int
-        Width of inputs and output.
+        Width of the inputs and of the output.
     num_heads : int
         H, which divides d_model.
     bias : bool
@@ -528,10 +532,10 @@ class MultiHeadAttention(nn.Module):
     def forward(self, query, key, value, mask=None):
         """Return output (..., L, d_model) and the weights of each head (..., H, L, S).
 
-        query is (..., L, d_model); key and value are (..., S, d_model). mask is boolean, with
-        True = may attend, and broadcasts to (..., H, L, S), so one mask per sequence has shape
-        (B, 1, L, S). For a query with no allowed key, the weights are 0 and the output is the bias
-        of W_o.
+        query has shape (..., L, d_model), and key and value have shape (..., S, d_model). mask is
+        boolean, with True = may attend, and broadcasts to (..., H, L, S), so one mask per sequence
+        has shape (B, 1, L, S). For a query with no allowed key, the weights are 0 and the output is
+        the bias of W_o.
         """
         q, k, v = self.W_q(query), self.W_k(key), self.W_v(value)  # (..., L or S, d_model)
         q, k, v = (split_heads(x, self.num_heads) for x in (q, k, v))  # (..., H, L or S, d_k)
@@ -553,7 +557,10 @@ class MultiHeadSelfAttention(nn.Module):
         self.attend = MultiHeadAttention(d_model, num_heads)
 
     def forward(self, x, mask=None):
-        """Return output (..., L, d_model) and weights (..., H, L, L) for x (..., L, d_model)."""
+        """Return output (..., L, d_model) and weights (..., H, L, L) for x (..., L, d_model).
+
+        mask is as in `MultiHeadAttention.forward`.
+        """
         return self.attend(x, x, x, mask)
 
 
@@ -583,7 +590,7 @@ def previous_token_score(weights):
 
 @expects(tokens="whole ... L")
 def follows_same_token(tokens):
-    """Return which keys directly follow an earlier occurrence of the query's token.
+    """Return a mask of the keys that directly follow an earlier occurrence of the query's token.
 
     Parameters
     ----------
@@ -603,7 +610,8 @@ def follows_same_token(tokens):
 def induction_score(weights, tokens):
     """Return each head's mean weight on keys right after an earlier occurrence of the token.
 
-    Olsson et al., "In-context learning and induction heads", 2022, "prefix matching".
+    Olsson et al., "In-context learning and induction heads", 2022, who call it the
+    prefix-matching score.
 
     Parameters
     ----------
@@ -614,7 +622,7 @@ def induction_score(weights, tokens):
     -------
     torch.Tensor, (H,)
         From 0 to 1: the weight on the keys of `follows_same_token`, averaged over all queries
-        that have such a key. It is NaN if none has.
+        that have such a key. NaN if no query has one.
     """
     targets = follows_same_token(tokens)  # (B, L, L)
     on_targets = (weights * targets[:, None]).sum(dim=-1)  # (B, H, L)
@@ -654,7 +662,7 @@ def rotary(x, positions, base=10000, interleaved=False):
 
     The dot product of a rotated query and a rotated key depends on their positions only through the
     difference. Su et al., "RoFormer: enhanced transformer with rotary position embedding", 2021,
-    section 3.2, with ``interleaved`` pairs; many models use the halves layout instead.
+    section 3.2, uses ``interleaved=True``. Many models pair entry i with entry i + d/2 instead.
 
     Parameters
     ----------
@@ -662,7 +670,7 @@ def rotary(x, positions, base=10000, interleaved=False):
         Queries or keys of one head, with d even. Values are not rotated.
     positions : torch.Tensor, (L,) or (..., L)
         The positions of the L rows. They may start anywhere and may be fractions. If they differ
-        between sequences, they need a dimension for the heads: (B, 1, L) for x of (B, H, L, d).
+        between sequences, they need a dimension for the heads: (B, 1, L) if x is (B, H, L, d).
     base : float
         The angle of pair i at position p is p · base^(-2i / d), in radians.
     interleaved : bool
@@ -677,8 +685,8 @@ def rotary(x, positions, base=10000, interleaved=False):
     Raises
     ------
     ValueError
-        If positions have leading dimensions, but fewer than x. Positions (B, L) would broadcast
-        over the heads of x, and sequence b's positions would go to head b.
+        If ``positions`` has leading dimensions, but fewer of them than x has. Positions (B, L)
+        would broadcast over the heads of x, so head b would get the positions of sequence b.
     """
     if 1 < positions.ndim < x.ndim - 1:  # (B, L) would broadcast over the heads of (B, H, L, d)
         raise ValueError(
@@ -706,14 +714,14 @@ def alibi_bias(L, S, num_heads):
     Parameters
     ----------
     L, S : int
-        Numbers of queries and keys. The last query aligns with the last key ("lower_right").
+        Number of queries and number of keys. The last query aligns with the last key.
     num_heads : int
         H. If H is a power of two, head h has slope 2^(-8 (h + 1) / H).
 
     Returns
     -------
     torch.Tensor of float32, (num_heads, L, S)
-        0 if query and key have the same position, and otherwise negative, even for future keys.
+        0 if query and key have the same position. Otherwise negative, even for future keys.
     """
     power = 2 ** (num_heads.bit_length() - 1)  # the largest power of two up to num_heads
     steps = [*range(2, 2 * power + 1, 2)]  # the slopes of `power` heads

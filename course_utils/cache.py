@@ -1,6 +1,7 @@
-"""Caches that keep less: fewer bits, fewer tokens, or one small latent in place of keys and values.
+"""Caches that keep less: fewer bits, fewer tokens, or one small latent instead of keys and values.
 
-Letters as in the lessons; H_kv is the number of key and value heads, d_c the width of a latent.
+The letters are those of the lessons. H_kv is the number of key/value heads, and d_c the width of a
+latent.
 """
 
 from dataclasses import dataclass
@@ -17,16 +18,16 @@ WHOLE = 16  # bits of a number that is not quantized
 class Quantized:
     """A quantized tensor, as `quantize` returns it.
 
-    The codes are packed without gaps: two codes of 4 bits in a byte, four of 2 bits, eight of 3
-    bits in three bytes. The first code has the lowest bits.
+    The codes are packed without gaps. For example, a byte holds two codes of 4 bits, and three
+    bytes hold eight codes of 3 bits. The first code has the lowest bits.
     """
 
     codes: torch.Tensor  # uint8, (bytes,)
-    low: torch.Tensor  # a number is low + code · scale; both have 1 in place of dim
+    low: torch.Tensor  # a number is low + code · scale; both have size 1 along dim
     scale: torch.Tensor
     bits: int
     shape: torch.Size  # of the original tensor
-    dim: int  # the numbers along it share one low and one scale
+    dim: int  # the numbers along this dimension share one low and one scale
 
     @property
     def nbytes(self):
@@ -35,23 +36,29 @@ class Quantized:
 
 @expects(x="floating ...", bits="int from 1", dim="dim of x")
 def quantize(x, bits, dim):
-    """Round each number to one of 2^bits levels between the smallest and largest along ``dim``.
+    """Round each number to one of 2^bits levels from the smallest to the largest along ``dim``.
 
-    Asymmetric round-to-nearest, as in Liu et al., "KIVI: a tuning-free asymmetric 2bit quantization
-    for KV cache", 2024, section 3.
+    This is asymmetric round-to-nearest quantization, as in Liu et al., "KIVI: a tuning-free
+    asymmetric 2bit quantization for KV cache", 2024, section 3.
 
     Parameters
     ----------
     x : torch.Tensor, (...)
-        A NaN or an infinity makes its slice NaN. Low and scale get the dtype of x.
+        Not empty. A NaN or an infinity makes its slice NaN.
     bits : int
-        From 1 to 8. Another number raises a ValueError, and so does an empty x.
+        From 1 to 8.
     dim : int
-        Keys (..., S, d_k) get one scale per channel with -2, one per token with -1.
+        With -2, keys (..., S, d_k) get one scale per channel; with -1, one per token.
 
     Returns
     -------
     Quantized
+        Its ``low`` and ``scale`` have the dtype of x.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If x is empty or not floating point, or bits or dim is not as above.
     """
     if bits > 8:
         raise ValueError(f"bits must be from 1 to 8, got {bits}")
@@ -65,21 +72,21 @@ def quantize(x, bits, dim):
 
 
 def dequantize(quantized):
-    """Return the numbers low + code · scale of a `Quantized`, in its shape and low's dtype."""
+    """Return the numbers of a `Quantized`, low + code · scale, in its shape and dtype."""
     low, scale, shape = quantized.low, quantized.scale, quantized.shape
     codes = _unpack(quantized.codes, quantized.bits)[: shape.numel()].reshape(shape)
     return (low.double() + codes * scale.double()).to(low.dtype)
 
 
 def _pack(codes, bits):
-    """Return uint8 (bytes,) for codes of int64: eight codes make one number of ``bits`` bytes."""
+    """Return int64 codes packed as uint8 (bytes,). Eight codes take ``bits`` bytes."""
     codes = torch.nn.functional.pad(codes.flatten(), (0, -codes.numel() % 8)).reshape(-1, 8)
     words = (codes << bits * torch.arange(8)).sum(dim=-1, keepdim=True)  # (n, 1)
     return (words >> 8 * torch.arange(bits) & 255).to(torch.uint8).flatten()
 
 
 def _unpack(packed, bits):
-    """Return the codes, int64 (8·n,), of what `_pack` made."""
+    """Return the codes that `_pack` has packed, int64 (8·n,)."""
     words = (packed.long().reshape(-1, bits) << 8 * torch.arange(bits)).sum(dim=-1, keepdim=True)
     return (words >> bits * torch.arange(8) & 2**bits - 1).flatten()
 
@@ -88,10 +95,10 @@ def _unpack(packed, bits):
 
 
 class _Cache:
-    """What both caches have in common: they are read and set by layer, as a dict is.
+    """What both caches have in common: layers are read and set as the entries of a dict are.
 
-    ``cache[layer]`` is (k, v), (B, H_kv, S, d_k) each, of the tokens that are kept. The model
-    appends its new tokens to them and sets the result.
+    ``cache[layer]`` is (k, v), each (B, H_kv, S, d_k), of the tokens that are kept. The model
+    appends new tokens to k and v, and sets ``cache[layer]`` to the result.
     """
 
     def __init__(self, dtype):
@@ -134,16 +141,17 @@ class QuantizedCache(_Cache):
     """A quantized cache: keys with one scale per channel, values with one scale per token.
 
     As soon as ``recent + group`` tokens are unquantized, the oldest ``group`` of them are
-    quantized, much as in KIVI's algorithm 1. Unquantized numbers, minima and scales have
-    ``dtype``.
+    quantized, much as in algorithm 1 of KIVI.
 
     Parameters
     ----------
     bits_k, bits_v : int
         From 1 to 8, or 16 for numbers that stay unquantized.
     recent, group : int
-        How many of the newest tokens stay unquantized, at least, and how many are quantized
+        At least how many of the newest tokens stay unquantized, and how many tokens are quantized
         together.
+    dtype : torch.dtype
+        The dtype of unquantized numbers, minima and scales.
     """
 
     @expects(bits_k="int from 1", bits_v="int from 1", recent="int from 0", group="int from 1")
@@ -181,9 +189,11 @@ class WindowCache(_Cache):
     Parameters
     ----------
     window : int
-        How many tokens a query sees, itself included. So window - 1 are kept for the next one.
+        How many tokens a query sees, itself included. So window - 1 are kept for the next token.
     sinks : int
         How many tokens at the start of the text stay visible, in addition to the window.
+    dtype : torch.dtype
+        The dtype of the stored keys and values.
     """
 
     @expects(window="int from 1", sinks="int from 0")
@@ -197,9 +207,9 @@ class WindowCache(_Cache):
         return [[torch.cat(part, dim=-2)] for part in parts]
 
     def attend(self, q, k, v, mask):
-        """Return `attention` within the window and to the sinks; pass it to the model as attend.
+        """Return `attention` limited to the window and the sinks. Pass it to the model as attend.
 
-        After the sinks, keys have consecutive positions, whatever has been dropped before.
+        The keys after the sinks have consecutive positions, even if tokens have been dropped.
         """
         key = torch.arange(k.shape[-2])  # (S,)
         query = key[k.shape[-2] - q.shape[-2] :, None]  # (L, 1), the last ones
@@ -216,18 +226,19 @@ _SHAPES |= dict(W_k="H d_k d_c", W_v="H d_v d_c", mask="bool B H L S")
 def latent_attention(q, q_rope, latent, k_rope, W_k, W_v, mask=None):
     """Return multi-head latent attention: all heads compute keys and values from one latent.
 
-    DeepSeek-AI, "DeepSeek-V2", 2024, section 2.1, equations 9 to 19. A token keeps only its latent
-    and one rotated key: d_c + d_rope numbers in a layer, however many heads there are.
+    DeepSeek-AI, "DeepSeek-V2", 2024, section 2.1, equations 9 to 19. For each token, a layer caches
+    only a latent and one rotated key: d_c + d_rope numbers, however many heads there are.
 
     Parameters
     ----------
     q, q_rope : torch.Tensor, (B, H, L, d_k) and (B, H, L, d_rope)
-        The parts of the queries that are not rotated and that are.
+        The part of the queries that is not rotated, and the part that is.
     latent, k_rope : torch.Tensor, (B, S, d_c) and (B, S, d_rope)
-        What is cached. All heads share the rotated part of the keys.
+        The cached numbers. All heads share the rotated part of the keys.
     W_k, W_v : torch.Tensor, (H, d_k, d_c) and (H, d_v, d_c)
         A head's keys are W_k @ latent, and its values W_v @ latent.
-    mask : torch.Tensor of bool, broadcastable to (B, H, L, S), optional; True = may attend
+    mask : torch.Tensor of bool, broadcastable to (B, H, L, S), optional
+        True = may attend.
 
     Returns
     -------
@@ -241,9 +252,10 @@ def latent_attention(q, q_rope, latent, k_rope, W_k, W_v, mask=None):
 
 @expects(**_SHAPES)
 def absorbed_attention(q, q_rope, latent, k_rope, W_k, W_v, mask=None):
-    """Return what `latent_attention` does, without making keys or values of any head.
+    """Return the same as `latent_attention`, without computing keys or values of any head.
 
-    q · (W_k c) = (W_kᵀ q) · c, so W_k moves into the queries. W_v moves behind the weighted sum.
+    Since q · (W_k c) = (W_kᵀ q) · c, the queries can absorb W_k. W_v is applied after the weighted
+    sum. Parameters and results are those of `latent_attention`.
     """
     scale = (q.shape[-1] + q_rope.shape[-1]) ** -0.5  # as in latent_attention
     q = torch.cat([q @ W_k, q_rope], dim=-1)  # (B, H, L, d_c + d_rope)

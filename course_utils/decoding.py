@@ -1,14 +1,17 @@
 """Decoding as Triton kernels: the newest queries of each sequence attend to its KV cache.
 
-Decoding is memory-bound. Each key is read for a single product, so decoding takes as long as
-reading the cache. The kernels follow from this in three ways. The query heads that share a key head
-are the rows of one tile, so the cache is read once for all of them. The cache of a sequence is
-split into parts, and each part has its own program, because otherwise most of a GPU would be idle.
-Then `_join` merges the parts by their logsumexps, as lesson 03's `merge` does. And nothing is
-copied: a cache may be stored in pages, in any order.
+Decoding is memory-bound. Each key that is read takes part in only a few dot products, so decoding
+takes about as long as reading the cache. This shapes the kernels in three ways:
 
-There are B sequences, Hq heads of queries and Hkv heads of keys, L new queries per sequence (often
-1) and S slots in each cache. D is the width of a head.
+1. The query heads that share a key head are the rows of one tile, so the cache is read once for all
+   of them.
+2. The cache of a sequence is split into parts, each with its own program, because otherwise most of
+   a GPU would be idle. Then `_join` merges the parts by their logsumexps, as lesson 03's `merge`
+   does.
+3. The kernels do not copy the cache, which may be stored in pages, in any order.
+
+There are B sequences, Hq query heads and Hkv key/value heads, L new queries per sequence (often 1)
+and S slots in each cache. D is the width of a head.
 
 Dao, Haziza, Massa and Sizov, "Flash-Decoding for long-context inference", 2023. Kwon et al.,
 "Efficient memory management for large language model serving with PagedAttention", 2023.
@@ -47,7 +50,7 @@ def _attend_to_part(
     k_page, k_head, k_row, v_page, v_head, v_row,  # strides
     PAGE: tl.constexpr, D: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
-    """Compute output and logsumexp for a tile of a group's queries and one part of a cache."""
+    """Compute output and logsumexp for a tile of a group's queries over one part of a cache."""
     group, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
     batch, kv_head = group // Hkv, group % Hkv
     r, d = tl.program_id(2) * BLOCK_R + tl.arange(0, BLOCK_R), tl.arange(0, D)
@@ -112,10 +115,11 @@ def _join(
 
 
 def choose_parts(processors, groups, S):
-    """Return the number of parts of each cache, so that long caches keep a whole GPU busy.
+    """Choose how many parts to split each cache into, so that long caches keep the GPU busy.
 
     Each multiprocessor gets four programs, so that some compute while others wait for memory. With
-    16 caches of 8,192 and of 65,536 slots, an H200 read 2% and 5% faster than with two programs.
+    16 caches, an H200 read 2% faster than with two programs if each cache had 8,192 slots, and 5%
+    faster if it had 65,536.
 
     Parameters
     ----------
@@ -136,7 +140,8 @@ def choose_parts(processors, groups, S):
 def attend_to_parts(q, k_cache, v_cache, parts, lengths=None, block_table=None):
     """Return outputs (parts, B, Hq, L, D) and logsumexps (parts, B, Hq, L), both float32.
 
-    The arguments are those of `decode_attention`, which checks them. The last two are contiguous.
+    The arguments are those of `decode_attention`, which checks them. If ``lengths`` and
+    ``block_table`` are given, they must be contiguous tensors.
     """
     (B, Hq, L, D), (Hkv, page) = q.shape, k_cache.shape[1:3]
     rows = Hq // Hkv * L  # the heads of a group are adjacent in memory, so they are rows already
@@ -156,7 +161,7 @@ def attend_to_parts(q, k_cache, v_cache, parts, lengths=None, block_table=None):
 
 
 def join(outs, lses, dtype):
-    """Merge the result of `attend_to_parts` into output (B, Hq, L, D) and logsumexp (B, Hq, L)."""
+    """Merge the results of `attend_to_parts`. Return output (B, Hq, L, D) and lse (B, Hq, L)."""
     parts, *shape, D = outs.shape
     out, lse = outs.new_empty((*shape, D), dtype=dtype), lses.new_empty(shape)
     _join[(lse.numel(),)](
@@ -183,33 +188,36 @@ def decode_attention(q, k_cache, v_cache, *, lengths=None, block_table=None, par
     Parameters
     ----------
     q : torch.Tensor, (B, Hq, L, D), float16, bfloat16 or float32
-        Queries of the L newest tokens of each sequence, whose keys and values are the last in its
-        cache. The mask is causal and aligned "lower_right". D is 16, 32, 64, 128 or 256. The
-        interpreter refuses bfloat16.
+        Queries of the L newest tokens of each sequence. The keys and values of these tokens are
+        already in the cache, as its last L entries. The mask is causal and aligned "lower_right".
+        D is 16, 32, 64, 128 or 256. In Triton's interpreter, bfloat16 is rejected.
     k_cache, v_cache : torch.Tensor, (B, Hkv, S, D), or in pages (pages, Hkv, page_size, D)
-        In the dtype of q, with stride 1 along D. The other strides may be any. Hkv divides Hq, and
-        query head h uses head h // (Hq / Hkv).
+        In the dtype of q, with stride 1 along D. The other strides are arbitrary. Hkv divides Hq,
+        and query head h uses key/value head h // (Hq / Hkv).
     lengths : torch.Tensor or sequence of int, (B,), optional
-        Number of filled slots in each cache. Without it, all are filled. Others are never read.
+        Number of filled slots in each cache. If not given, all slots are filled. Slots beyond this
+        number are never read.
     block_table : torch.Tensor or sequence of int, (B, pages of a sequence), optional
         Token i of sequence b is in page ``block_table[b, i // page_size]``, slot ``i % page_size``.
-        Entries that a sequence has not reached yet may name any page.
+        Entries for pages that a sequence has not reached yet may name any page.
     parts : int, optional
-        Number of parts of each cache, up to 128. By default, `choose_parts` chooses it from B and
-        S. Fix it if no bit of a sequence's result may depend on the rest of the batch.
+        Number of parts of each cache, up to 128. By default, `choose_parts` computes it from B,
+        Hkv and S. Set it explicitly if results must be batch-invariant, that is, bitwise the same
+        whatever else is in the batch.
 
     Returns
     -------
     output : torch.Tensor, (B, Hq, L, D), in the dtype of q
-        Zeros where there is no key, as with length 0.
+        A query with no allowed key gets zeros, for example if the length is 0.
     lse : torch.Tensor, (B, Hq, L), float32
-        Natural logarithm of Σ e^score; -inf where there is no key.
+        Natural logarithm of Σ e^score over the allowed keys, or -inf if there are none.
 
     Raises
     ------
     TypeError, ValueError
         If an argument is not as above. On a GPU, the values of lengths and block_table are not
-        checked, because this would synchronize. There, a length above S counts as S.
+        checked, because the CPU would have to wait for the GPU. There, a length above S counts as
+        S.
     """
     lengths, block_table = (
         None if x is None else torch.as_tensor(x, device=q.device).contiguous()

@@ -1,4 +1,4 @@
-"""Figures of the course: data in, Axes out. Each describes itself in words.
+"""Figures of the course: data in, Axes out. Each figure describes itself in words.
 
 A figure function takes data and an optional ``ax``. It draws, sets ``ax.description`` to a
 sentence computed from the data, and returns the Axes. `show` displays the picture with its
@@ -48,14 +48,14 @@ def show(ax, description=None):
     ax : matplotlib.axes.Axes
         Any Axes of the figure.
     description : str, optional
-        By default the descriptions of all the figure's Axes.
+        If not given, the descriptions of all Axes of the figure are joined.
 
     Raises
     ------
     TypeError
         If ax is not an Axes.
     ValueError
-        If there is no description, neither given nor set by the figure function.
+        If no description is given, and the figure function has set none.
     """
     if not isinstance(ax, Axes):
         raise TypeError(f"ax must be the Axes that heatmap returns, got {type(ax).__name__}")
@@ -70,10 +70,10 @@ def show(ax, description=None):
 
 
 def display_picture(figure, description):
-    """Display a figure no wider than the page, with its description folded under it.
+    """Display a figure, with its description folded under it. Shrink one wider than the page.
 
-    JupyterLab and nbconvert drop a picture's alternative text. So the description is a separate
-    output, which screen readers reach, code hosts show and nbval compares.
+    JupyterLab and nbconvert drop a picture's alternative text, so the description is a separate
+    output. Screen readers can reach it, GitHub shows it, and nbval compares it.
 
     Parameters
     ----------
@@ -103,16 +103,16 @@ def panels(draw, data, *, columns=None, **options):
     draw : callable
         A function such as `heatmap`, called as ``draw(value, title=title, ax=ax, **options)``.
     data : dict of str to anything
-        What each panel shows, by its title.
+        What each panel shows. The keys are the titles.
     columns : int, optional
-        The number of panels in a row; all of them if not given.
+        The number of panels in a row. If not given, all panels are in one row.
     **options
         Passed on to ``draw``.
 
     Returns
     -------
     matplotlib.axes.Axes
-        Of the last panel; `show` displays all of them.
+        The Axes of the last panel. `show` displays the whole figure.
 
     Raises
     ------
@@ -153,11 +153,12 @@ def heatmap(
     ----------
     weights : torch.Tensor or array, (L, S)
     queries, keys : sequence of str, optional
-        Tokens, as tick labels. Positions if not given.
+        Tokens, as tick labels. If not given, the labels are positions.
     xlabel, ylabel : str
     kind : {"weights", "shares", "scores", "distances"}
-        Sets the limits of the colors: weights and shares from 0 to 1, signed scores
-        centered on zero, distances from 0.
+        Sets the range of the colors: 0 to 1 for weights and shares, symmetric about 0 for scores,
+        and from 0 up for distances. Shares are fractions, such as rates of success, whose rows
+        need not sum to 1.
     title : str, optional
     ax : matplotlib.axes.Axes, optional
         A new figure if not given.
@@ -232,7 +233,8 @@ def mask_pattern(
     ----------
     mask : torch.Tensor or array of bool, (L, S)
     wrong : torch.Tensor or array of bool, (L, S), optional
-        Entries that should be False. Those that are True are drawn in red, and counted.
+        True marks entries of ``mask`` that should be False. Those that are True in ``mask`` are
+        drawn in red and counted.
     xlabel, ylabel : str
     title : str, optional
     ax : matplotlib.axes.Axes, optional
@@ -284,12 +286,12 @@ def arrows(vectors, *, labels, title=None, ax=None):
     Returns
     -------
     matplotlib.axes.Axes
-        The first collection is the quiver, the texts are the labels.
+        Its first collection is the quiver, and its texts are the labels.
 
     Raises
     ------
     ValueError
-        If vectors is not (n, 2), not finite, or there are not n labels.
+        If vectors does not have shape (n, 2) or is not finite, or there are not n labels.
     """
     vectors = _matrix(vectors, "vectors")
     if vectors.shape[1] != 2:
@@ -334,7 +336,7 @@ def lines(x, series, *, xlabel, ylabel, log=False, ylim=None, title=None, ax=Non
     series : dict of str to sequence of numbers, (n,) each
     xlabel, ylabel : str
     log : bool or {"x", "y"}
-        Which axes are logarithmic; True for both.
+        Which axes are logarithmic. True means both.
     ylim : tuple of two numbers, optional
     title : str, optional
     ax : matplotlib.axes.Axes, optional
@@ -346,7 +348,7 @@ def lines(x, series, *, xlabel, ylabel, log=False, ylim=None, title=None, ax=Non
     Raises
     ------
     ValueError
-        If x is not a sequence of at least one number, or a series does not have n.
+        If x is not a sequence of at least one number, or a series does not have n numbers.
     """
     x = _numbers(x, "x")
     if x.ndim != 1 or not len(x):
@@ -381,7 +383,7 @@ def lines(x, series, *, xlabel, ylabel, log=False, ylim=None, title=None, ax=Non
 def _way(x, y, span):
     """Describe a line: all of a few points, or both ends, and where it goes far beyond them.
 
-    Far is a fifth of ``span``, the range of all lines of the picture.
+    Far means more than a fifth of ``span``, the range of all lines in the picture.
     """
     if len(x) <= MOST_POINTS_DESCRIBED:
         return ", ".join(map(_short, y))
@@ -395,7 +397,7 @@ def _way(x, y, span):
 
 
 def _series(series, over, n):
-    """Return each series as an array (n,), as the argument named ``over`` has n entries."""
+    """Return each series as an array (n,). The argument named ``over`` has n entries, too."""
     numbers = {name: _numbers(values, f"series[{name!r}]") for name, values in series.items()}
     for name, values in numbers.items():
         if values.shape != (n,):
@@ -412,10 +414,10 @@ def bars(labels, series, *, xlabel, ylabel, stacked=False, xlim=None, title=None
     ----------
     labels : sequence of str, (n,)
     series : dict of str to sequence of numbers, (n,) each
-        Its names are in the legend, if there are several.
+        The legend shows its names if there are several.
     xlabel, ylabel : str
     stacked : bool
-        Draw the bars of a label one after another, as parts of a sum.
+        Draw the bars of a label end to end, as parts of a sum.
     xlim : tuple of two numbers, optional
     title : str, optional
     ax : matplotlib.axes.Axes, optional
@@ -512,7 +514,7 @@ def _short(number):
 
 
 def _numbers(values, name):
-    """Return ``values`` as a float array; an error calls them ``name``."""
+    """Return ``values`` as a float array. ``name`` is what an error message calls them."""
     if isinstance(values, torch.Tensor):
         values = values.detach().cpu().double().numpy()
     try:
@@ -522,7 +524,7 @@ def _numbers(values, name):
 
 
 def _matrix(values, name):
-    """Return ``values`` as a float array (L, S); an error calls it ``name``."""
+    """Return ``values`` as a float array (L, S). ``name`` is what an error message calls it."""
     values = _numbers(values, name)
     if values.ndim != 2:
         choose = f"; choose one batch item and head, e.g. {name}[0, 0]" if values.ndim > 2 else ""
@@ -533,7 +535,7 @@ def _matrix(values, name):
 
 
 def printable(text):
-    """Return ``text`` with every character that XML or fonts reject written as an escape.
+    """Return ``text`` with escapes in place of characters that XML or fonts reject.
 
     Parameters
     ----------
@@ -542,7 +544,8 @@ def printable(text):
     Returns
     -------
     str
-        Control characters, except line breaks, and lone surrogates are escaped as in ``\\x1b``.
+        Lone surrogates, and control characters other than line breaks, become escapes such as
+        ``\\x1b``.
     """
     rejected = r"[\x00-\x09\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]"
     return re.sub(rejected, lambda match: repr(match[0])[1:-1], text)
@@ -558,7 +561,7 @@ def plain(text):
     Returns
     -------
     str
-        `printable`, and cut if it is very long; empty for None.
+        The text as `printable` returns it, cut if it is very long. Empty for None.
     """
     text = printable("" if text is None else str(text))
     if len(text) > LONGEST_TEXT:
@@ -567,7 +570,9 @@ def plain(text):
 
 
 def first_largest(values):
-    """Return the index of the largest entry of each row; in a tie, of the first.
+    """Return the index of the largest entry of each row, or of the first one in a tie.
+
+    Entries that differ only by rounding count as equal.
 
     Parameters
     ----------
@@ -584,7 +589,10 @@ def first_largest(values):
 
 
 def as_labels(labels, n, name):
-    """Return n labels of one line each, by default positions; an error calls them ``name``."""
+    """Return n one-line labels, which are positions if ``labels`` is None.
+
+    ``name`` is what an error message calls them.
+    """
     labels = range(n) if labels is None else labels
     labels = [printable(str(label)).replace("\n", r"\n") for label in labels]
     if len(labels) != n:

@@ -1,4 +1,4 @@
-"""What lesson 06b shows of the kernels without running them: source, counts, stored measurements.
+"""What lesson 06b shows of the kernels without running them: source, counts and measurements.
 
 Importing `course_utils.kernels` needs Triton. Reading its source does not.
 """
@@ -29,14 +29,11 @@ def kernel_source(name):
 
 
 def kernel_counts(d, is_causal):
-    """Return what was counted in eight versions of the forward kernel, compiled for an H100.
+    """Return counts of instructions in eight versions of the forward kernel, compiled for an H100.
 
-    ``benchmarks/kernel_instructions.py`` counts it. Each version is a dict with its ``name`` and,
-    for one computed score, ``instructions`` of a thread and ``exponentials``; whether its second
-    product is in TF32 (``tf32``); the scores that are computed for each one that the mask allows
-    (``computed``); how many programs fit on a multiprocessor at a time (``programs``); the share of
-    the time in which multiprocessors have no work left (``waiting``); and the order of its inner
-    loop (``order``) of ``loop`` instructions.
+    ``benchmarks/kernel_instructions.py`` counts them. Each version is a dict. It has the ``name``
+    of the version and the fields that course_utils/data/README.md lists under
+    kernel_instructions.json.
 
     Parameters
     ----------
@@ -46,7 +43,7 @@ def kernel_counts(d, is_causal):
     Returns
     -------
     list of dict
-        From the first version to the one in kernels.py, for N = 16,384.
+        The versions in order, from the first to the one in kernels.py, for N = 16,384.
     """
     file = HERE / "data" / "kernel_instructions.json"
     entries = json.loads(file.read_text(encoding="utf-8"))["entries"]
@@ -63,15 +60,15 @@ def measured_rates(d, is_causal, folder=HERE / "data"):
     d : {64, 128}
     is_causal : bool
     folder : pathlib.Path
-        Where ``gpu_ladder.json`` is.
+        The folder with ``gpu_ladder.json``.
 
     Returns
     -------
     device : str or None
         The name of the GPU. None if nothing has been measured.
     rates : dict of str to float
-        Median TFLOP/s of each version of the kernel, and of each SDPA backend, that ran and was
-        right. A causal mask halves the FLOP that count.
+        Median TFLOP/s of each version of the kernel, and of each SDPA backend, whose results were
+        right. With a causal mask, half of the FLOP count.
     """
     file = Path(folder, "gpu_ladder.json")
     if not file.exists():

@@ -1,15 +1,17 @@
 """FlashAttention as Triton kernels: lesson 06's tiled attention on a GPU.
 
-Each program of a kernel computes one block of queries and loops over the blocks of keys, which
-pass through shared memory. (For the gradients of keys and values, it is the other way around.)
-Read `_forward` first and then its loop, `_attend_to_keys`. The backward kernels have the same form.
+Each program of a kernel computes the output of one block of queries. It loops over the blocks of
+keys, which pass through shared memory. (For the gradients of keys and values, queries and keys swap
+roles.) Read `_forward` first and then its loop, `_attend_to_keys`. The backward kernels have the
+same form.
 
 There are B sequences, H heads, L queries and S keys, and each head has width D. `_load` loads a
-block of rows of one head and pads it with zeros after the last row. `_store` skips these rows. On
-Hopper, a tensor is passed as a descriptor, which the copy unit (TMA) reads. On earlier GPUs it is
+block of rows of one head. If the block extends past the end of the tensor, `_load` fills the
+missing rows with zeros, and `_store` does not write them. On Hopper and later data-center GPUs, a
+tensor is passed as a descriptor for the Tensor Memory Accelerator (TMA). On other GPUs, it is
 passed as a pointer with strides, from which each thread computes its addresses.
 
-Without a CUDA device, the kernels run in Triton's interpreter. It runs the same code on NumPy
+Without a CUDA device, the kernels run in Triton's interpreter, which runs the same code on NumPy
 arrays, slowly.
 
 Dao, "FlashAttention-2: faster attention with better parallelism and work partitioning", 2023.
@@ -50,7 +52,7 @@ if INTERPRETED and not isinstance(tl.max, InterpretedFunction):
 
 
 class Strided(NamedTuple):
-    """A tensor (B, H, N, D) as a kernel argument without a descriptor. Its last stride is 1."""
+    """A tensor (B, H, N, D), passed to a kernel as a pointer and strides. Its last stride is 1."""
 
     start: torch.Tensor
     batch_stride: int
@@ -67,7 +69,7 @@ HEADS_TOGETHER = tl.constexpr(4)  # see `_block_of_program`
 
 @triton.jit
 def _load(x_at, batch, head, start, N, BLOCK: tl.constexpr, D: tl.constexpr):
-    """Return BLOCK rows of one head, beginning at start, (BLOCK, D). From row N on they are 0."""
+    """Return BLOCK rows of one head from start on, (BLOCK, D). Rows from N on are 0."""
     if isinstance(x_at, tl.tensor_descriptor):
         return x_at.load([batch, head, start, 0]).reshape(BLOCK, D)
     else:
@@ -77,7 +79,7 @@ def _load(x_at, batch, head, start, N, BLOCK: tl.constexpr, D: tl.constexpr):
 
 @triton.jit
 def _store(x_at, batch, head, start, N, x, BLOCK: tl.constexpr, D: tl.constexpr):
-    """Write x, (BLOCK, D), to the rows of one head, beginning at start. Skip rows from N on."""
+    """Write x, (BLOCK, D), to BLOCK rows of one head from start on. Skip rows from N on."""
     if isinstance(x_at, tl.tensor_descriptor):
         x_at.store([batch, head, start, 0], x.reshape(1, 1, BLOCK, D))
     else:
@@ -207,7 +209,7 @@ def _backward_q(
     lse_ptr, d_lse_ptr, delta_ptr, H, L, S, offset, scale,
     GROUP: tl.constexpr, D: tl.constexpr, BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
-    """Compute the gradient of one block of queries, and delta, which `_backward_kv` also reads."""
+    """Compute the gradient of one block of queries, and store delta for `_backward_kv`."""
     blocks = tl.cdiv(L, BLOCK_Q)
     head, block, batch = _block_of_program(H, blocks)
     start_q = (blocks - 1 - block) * BLOCK_Q
@@ -264,7 +266,7 @@ def _backward_kv(
     lse_ptr, delta_ptr, H, L, S, offset, scale,
     GROUP: tl.constexpr, D: tl.constexpr, BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
-    """Compute the gradients of one block of keys and values, a sum over their query heads."""
+    """Compute the gradients of one block of keys and values, summed over their query heads."""
     kv_head, block, batch = _block_of_program(H // GROUP, tl.cdiv(S, BLOCK_K))
     start_k = block * BLOCK_K  # the first keys start first, because the most queries see them
     k = _load(k_at, batch, kv_head, start_k, S, BLOCK_K, D)
@@ -353,9 +355,10 @@ class _FlashAttention(torch.autograd.Function):
 
 
 def _launch(kernel, of_queries, of_keys, per_query, offset):
-    """Launch a kernel with its tensors by name.
+    """Launch a kernel. The tensors are passed in dicts, by name.
 
-    ``of_queries`` are (B, Hq, L, D), ``of_keys`` (B, Hkv, S, D), ``per_query`` (B, Hq, L).
+    They have the shapes (B, Hq, L, D) in ``of_queries``, (B, Hkv, S, D) in ``of_keys`` and
+    (B, Hq, L) in ``per_query``.
     """
     q, k = of_queries["q"], of_keys["k"]
     (B, H, L, D), (Hkv, S) = q.shape, k.shape[1:3]
@@ -387,9 +390,9 @@ def capability(device):
 
 
 def _argument(x, block_rows):
-    """Return x as a kernel argument, either a descriptor of blocks of block_rows or strides."""
-    # The RTX 50 also has a copy unit, but its products read from registers, and with descriptors
-    # there were not enough of them.
+    """Return x as a kernel argument: a descriptor for blocks of block_rows rows, or strides."""
+    # The RTX 50 also has a TMA, but its matrix products read from registers, and with descriptors
+    # there were not enough registers.
     if (9, 0) <= capability(x.device) < (12, 0):
         return TensorDescriptor.from_tensor(x, [1, 1, block_rows, x.shape[-1]])
     return Strided(x, *x.stride()[:-1])
@@ -408,22 +411,22 @@ def _aligned(x):
 
 @expects(q="B Hq L D", k="B Hkv S D", v="B Hkv S D", align="corner if is_causal")
 def flash_attention(q, k, v, *, is_causal=False, align=None):
-    """Return softmax(qkᵀ / √D) v and the logsumexp, without materialising the (L, S) matrix.
+    """Return softmax(qkᵀ / √D) v and the logsumexp, without materializing the (L, S) matrix.
 
     It can be differentiated once with respect to q, k and v. The kernels are compiled for NVIDIA
     GPUs with compute capability 8.0 or higher. On other GPUs, `tiled.tiled_attention` computes the
-    same result, with a warning the first time. Without a GPU, the kernels run in Triton's
-    interpreter, and importing this module sets TRITON_INTERPRET=1.
+    same result, with a warning the first time. If there is no GPU, importing this module sets
+    TRITON_INTERPRET=1, so that the kernels run in Triton's interpreter.
 
     Parameters
     ----------
     q : torch.Tensor, (B, Hq, L, D), float16, bfloat16 or float32
-        D is 16, 32, 64, 128 or 256. The interpreter computes bfloat16 wrongly, so there it is
-        refused.
+        D is 16, 32, 64, 128 or 256. Triton's interpreter computes bfloat16 wrongly, so bfloat16
+        is rejected there.
     k, v : torch.Tensor, (B, Hkv, S, D), in the dtype of q
-        Hkv divides Hq: query head h uses head h // (Hq / Hkv).
+        Hkv divides Hq. Query head h uses key/value head h // (Hq / Hkv).
     is_causal : bool
-        Whether a query may see only the keys up to its own position.
+        Whether a query may see only keys up to its own position.
     align : {"upper_left", "lower_right"}, required if is_causal and L ≠ S
         "upper_left" aligns the first query with the first key, as `is_causal` in PyTorch's
         scaled_dot_product_attention does. "lower_right" aligns the last query with the last key,
@@ -432,14 +435,14 @@ def flash_attention(q, k, v, *, is_causal=False, align=None):
     Returns
     -------
     output : torch.Tensor, (B, Hq, L, D), in the dtype of q
-        Zeros for a query without an allowed key.
+        A query with no allowed key gets zeros.
     lse : torch.Tensor, (B, Hq, L), float32
         Natural logarithm of Σ e^score over the allowed keys, or -inf if there are none.
 
     Raises
     ------
     TypeError, ValueError
-        If an argument is not as above, or L or S is 0, or the device is not supported.
+        If an argument is not as above, L or S is 0, or the device is not supported.
     """
     _check(q, k, v)
     L, S = q.shape[2], k.shape[2]
@@ -453,7 +456,7 @@ def flash_attention(q, k, v, *, is_causal=False, align=None):
 
 
 def why_not(device):
-    """Return the reason why the kernels cannot run on a GPU, or None if they can."""
+    """Return the reason why the kernels cannot run on ``device``, or None if they can."""
     if INTERPRETED:
         return None
     if torch.version.hip:
@@ -466,7 +469,7 @@ def why_not(device):
 
 
 def falls_back(device):
-    """Return True, and warn once, if the kernels cannot run on a device."""
+    """Return True, and warn once, if the kernels cannot run on ``device``."""
     reason = why_not(device)
     if reason is not None:
         _warn_once(f"{reason}, so tiled_attention computes the result in plain PyTorch, slowly")

@@ -1,7 +1,8 @@
 """A real language model around the course's own attention: SmolLM2-135M-Instruct.
 
-Allal et al., "SmolLM2: when smol goes big", 2025; the architecture is Llama's (Touvron et al.,
-2023). Letters as in the lessons; H_kv is the number of key and value heads, V the vocabulary size.
+Allal et al., "SmolLM2: when smol goes big", 2025. The architecture is that of Llama (Touvron et
+al., 2023). The letters are those of the lessons. H_kv is the number of key/value heads, and V is
+the vocabulary size.
 """
 
 import itertools
@@ -19,7 +20,7 @@ from course_utils.model_file import model_file
 
 SMOLLM2 = dict(num_layers=30, V=49152, d_model=576, num_heads=9, num_kv_heads=3, d_hidden=1536)
 EPS = 1e-5  # added under the root in every norm
-ROTARY = partial(rotary, base=100_000, interleaved=True)  # as in its file
+ROTARY = partial(rotary, base=100_000, interleaved=True)  # as in the model's file
 NAMES = {  # parts of parameter names: in the file, and here
     "token_embd": "embedding",
     "output_norm": "norm",
@@ -37,14 +38,14 @@ NAMES = {  # parts of parameter names: in the file, and here
 
 
 class GroupedAttention(nn.Module):
-    """Causal self-attention in which several query heads share one key-value head.
+    """Causal self-attention in which several query heads share one key/value head.
 
     Ainslie et al., "GQA: training generalized multi-query transformer models", 2023.
 
     Parameters
     ----------
     layer : int
-        Index of the block.
+        The index of the block, under which the cache stores its keys and values.
     d_model, num_heads, num_kv_heads : int
         num_kv_heads divides num_heads, which divides d_model.
     """
@@ -59,7 +60,10 @@ class GroupedAttention(nn.Module):
         self.W_o = nn.Linear(d_model, d_model, bias=False)
 
     def forward(self, x, positions, cache, attend=attention, rotate=ROTARY, on_heads=None):
-        """Return (B, L, d_model) for x (B, L, d_model) at these positions; see `LanguageModel`."""
+        """Return (B, L, d_model) for x (B, L, d_model) at positions (L,).
+
+        The other parameters are those of `LanguageModel.forward`.
+        """
         q = split_heads(self.W_q(x), self.num_heads)  # (B, H, L, d_k)
         k = split_heads(self.W_k(x), self.num_kv_heads)  # (B, H_kv, L, d_k)
         v = split_heads(self.W_v(x), self.num_kv_heads)  # (B, H_kv, L, d_k)
@@ -103,7 +107,10 @@ class Block(nn.Module):
         self.mlp = SwiGLU(d_model, d_hidden)
 
     def forward(self, x, positions, cache, **options):
-        """Return (B, L, d_model) for x (B, L, d_model) at these positions; see `LanguageModel`."""
+        """Return (B, L, d_model) for x (B, L, d_model) at positions (L,).
+
+        The other parameters are those of `LanguageModel.forward`.
+        """
         x = x + self.attention(self.norm_1(x), positions, cache, **options)
         return x + self.mlp(self.norm_2(x))
 
@@ -114,7 +121,7 @@ class LanguageModel(nn.Module):
     Parameters
     ----------
     num_layers, V, d_model, num_heads, num_kv_heads, d_hidden : int
-        `SMOLLM2` holds those of SmolLM2-135M.
+        The values for SmolLM2-135M are in `SMOLLM2`.
     """
 
     def __init__(self, num_layers, V, d_model, num_heads, num_kv_heads, d_hidden):
@@ -132,16 +139,16 @@ class LanguageModel(nn.Module):
         ----------
         tokens : torch.Tensor of int, (B, L)
         cache : dict, optional
-            The KV cache; pass an empty one first. It is updated in place and holds, per layer, the
-            keys and values (B, H_kv, S, d_k) of all tokens so far, which `tokens` continue.
-            The caches of `course_utils.cache` take its place.
+            The KV cache. Pass an empty dict first. It is updated in place, and for each layer it
+            holds the keys and values (B, H_kv, S, d_k) of all tokens so far. ``tokens`` continue
+            them. The caches of `course_utils.cache` can be passed instead.
         attend : callable, optional
-            (q, k, v, mask) -> (output, anything); `attention.attention` by default.
+            (q, k, v, mask) -> (output, anything). By default `attention.attention`.
         rotate : callable, optional
-            (x, positions) -> x; `attention.rotary` with the model's base by default.
+            (x, positions) -> x. By default `attention.rotary` with the model's base.
         on_heads : callable, optional
-            (layer, heads, weights) -> heads, called in each layer with the head outputs
-            (B, H, L, d_k) and the second result of ``attend``. Its result replaces the heads.
+            (layer, heads, weights) -> heads. Called in each layer with the head outputs
+            (B, H, L, d_k) and the second result of ``attend``. Its result replaces the outputs.
 
         Returns
         -------
@@ -150,7 +157,10 @@ class LanguageModel(nn.Module):
         return self.read_out(self.stream(tokens, cache, **options))
 
     def stream(self, tokens, cache=None, **options):
-        """Return the residual stream after the last block, (B, L, d_model); see `forward`."""
+        """Return the residual stream after the last block, (B, L, d_model).
+
+        The parameters are those of `forward`.
+        """
         cache = {} if cache is None else cache
         start = _num_tokens(cache)
         positions = torch.arange(start, start + tokens.shape[-1])  # (L,)
@@ -165,14 +175,14 @@ class LanguageModel(nn.Module):
 
 
 def _num_tokens(cache):
-    """Return how many tokens a cache has read, which may be more than it keeps."""
+    """Return how many tokens a cache has received, which may be more than it keeps."""
     if hasattr(cache, "num_tokens"):
         return cache.num_tokens
     return cache[0][0].shape[-2] if cache else 0
 
 
 class QuickReader(gguf.GGUFReader):
-    """gguf's reader on a plain array, because slicing a memmap some 500,000 times is far slower."""
+    """gguf's reader on a plain array. Slicing a memmap some 500,000 times would be far slower."""
 
     @property
     def data(self):
@@ -189,7 +199,8 @@ def load():
     Returns
     -------
     model : LanguageModel
-        The weights of the file, dequantized from 4 bits to float32. They require no gradient.
+        With the weights of the file, dequantized from 4 bits to float32. They do not require
+        gradients.
     tokenizer : tokenizers.Tokenizer
 
     Raises

@@ -1,10 +1,10 @@
-"""Attention with a memory of fixed size, as lesson 13 builds it: linear attention and its kin.
+"""Attention with a memory of fixed size, as lesson 13 builds it: linear attention and variants.
 
 Softmax attention keeps all keys and values. The functions here keep one matrix per head, the state
 S. Each token does four things, in this order:
 
     S ← α S                    forget: multiply by the token's decay α, if there is one
-    u = v, or u = β (v - Sᵀk)  what to write: the value, or with the delta rule the correction
+    u = v, or u = β (v - Sᵀk)  choose what to write: the value, or the delta rule's correction
     S ← S + k uᵀ               write
     o = Sᵀ q                   read
 
@@ -31,7 +31,7 @@ from course_utils.tiled import blocks
 
 @expects(decay="floating *batch L")
 def decay_matrix(decay):
-    """Return what is left at each position of what was written at each earlier one.
+    """Return the fraction of each token's write that is left at each later position.
 
     Parameters
     ----------
@@ -41,12 +41,12 @@ def decay_matrix(decay):
     Returns
     -------
     torch.Tensor, (..., L, L)
-        Row i, column j holds decay[j + 1] · … · decay[i]: 1 on the diagonal, 0 above it.
+        Row i, column j holds decay[j + 1] · … · decay[i]. It is 1 on the diagonal and 0 above it.
 
     Raises
     ------
     TypeError, ValueError
-        If decay is not of the shape, kind or range above.
+        If decay does not have the shape, type or range above.
     """
     _check_gates(decay, None)
     L = decay.shape[-1]
@@ -64,11 +64,12 @@ def decay_matrix(decay):
 def linear_attention_masked(q, k, v, decay=None):
     """Return causal linear attention as one masked matrix, (Q Kᵀ ∘ D) V.
 
-    D is `decay_matrix`; without a decay it is the causal mask. Time and memory are quadratic in L.
+    D is the `decay_matrix`, or the causal mask if there is no decay. Time and memory are quadratic
+    in L.
 
     Parameters
     ----------
-    q, k : torch.Tensor, (..., L, d_k), floating point, as v
+    q, k : torch.Tensor, (..., L, d_k), floating point, like v
     v : torch.Tensor, (..., L, d_v)
     decay : torch.Tensor, (..., L), optional
         The factor by which each token multiplies the state before it writes, in [0, 1].
@@ -76,12 +77,12 @@ def linear_attention_masked(q, k, v, decay=None):
     Returns
     -------
     torch.Tensor, (..., L, d_v)
-        In the dtype of v. Sums are float32, or float64 if an input is.
+        In the dtype of v. Sums are computed in float32, or in float64 if an input is float64.
 
     Raises
     ------
     TypeError, ValueError
-        If an argument is not of the shape, kind or range above.
+        If an argument does not have the shape, type or range above.
     """
     dtype = v.dtype
     q, k, v, decay = _widened(q, k, v, decay)
@@ -101,32 +102,33 @@ def linear_attention_masked(q, k, v, decay=None):
 def linear_attention_recurrent(q, k, v, decay=None, beta=None, state=None):
     """Return causal linear attention token by token, and the state after the last token.
 
-    Time is linear in L, and besides the outputs only one state is needed. To generate text, call
-    it with one token at a time and the state of the call before.
+    Time is linear in L, and only the outputs and one state are kept. To generate text, call it
+    with one token at a time and the state of the previous call.
 
     Parameters
     ----------
-    q, k : torch.Tensor, (..., L, d_k), floating point, as all others
-        With ``beta``, keys should have norm 1; the delta rule diverges for long ones.
+    q, k : torch.Tensor, (..., L, d_k), floating point, like all others
+        With ``beta``, keys should have norm 1, because the delta rule diverges for long keys.
     v : torch.Tensor, (..., L, d_v)
     decay : torch.Tensor, (..., L), optional
         The factor by which each token multiplies the state before it writes, in [0, 1].
     beta : torch.Tensor, (..., L), optional
-        With it, tokens write by the delta rule: how much of the correction each writes, in [0, 1].
+        If given, tokens write by the delta rule, and beta is the fraction of the correction that
+        each token writes, in [0, 1].
     state : torch.Tensor, (..., d_k, d_v), optional
-        The state before the first token; zeros if not given.
+        The state before the first token. Zeros if not given.
 
     Returns
     -------
     output : torch.Tensor, (..., L, d_v)
         In the dtype of v.
     state : torch.Tensor, (..., d_k, d_v)
-        All sums, and the state, are float32, or float64 if an input is.
+        In float32, or in float64 if an input is float64. All sums are computed in this dtype.
 
     Raises
     ------
     TypeError, ValueError
-        If an argument is not of the shape, kind or range above.
+        If an argument does not have the shape, type or range above.
     """
     dtype = v.dtype
     q, k, v, decay, beta, state = _widened(q, k, v, decay, beta, state)
@@ -156,21 +158,22 @@ def linear_attention_recurrent(q, k, v, decay=None, beta=None, state=None):
 def linear_attention_chunked(q, k, v, chunk, decay=None, beta=None, state=None):
     """Return causal linear attention chunk by chunk, and the state after the last token.
 
-    Equal to `linear_attention_recurrent` up to rounding. Within a chunk it uses matrix products,
-    as `linear_attention_masked`; from chunk to chunk it passes on the state. Time is linear in L.
+    The results equal those of `linear_attention_recurrent` up to rounding. Within a chunk, they are
+    computed by matrix products, as in `linear_attention_masked`. From chunk to chunk, the state is
+    passed on. Time is linear in L.
 
     Parameters
     ----------
     q, k, v, decay, beta, state
         As in `linear_attention_recurrent`.
     chunk : int
-        Tokens in a chunk; the last may have fewer.
+        Number of tokens in a chunk. The last chunk may have fewer.
 
     Returns
     -------
     output : torch.Tensor, (..., L, d_v)
     state : torch.Tensor, (..., d_k, d_v)
-        Both as from `linear_attention_recurrent`, which also says what is raised.
+        As in `linear_attention_recurrent`, which also lists the errors.
     """
     dtype = v.dtype
     q, k, v, decay, beta, state = _widened(q, k, v, decay, beta, state)
@@ -187,7 +190,7 @@ def linear_attention_chunked(q, k, v, chunk, decay=None, beta=None, state=None):
 def _one_chunk(q, k, v, decay, beta, S):
     """Return the output (..., C, d_v) of one chunk of C tokens, and the state after it.
 
-    ``S`` (..., d_k, d_v) is the state before the chunk; the others are as in
+    ``S`` (..., d_k, d_v) is the state before the chunk. The other parameters are those of
     `linear_attention_chunked`.
     """
     ones = q.new_ones(q.shape[-2])  # (C,), no decay, the same in the whole batch
@@ -214,7 +217,7 @@ def delta_writes(k, v, beta, D, recalled):
     D : torch.Tensor, (..., C, C)
         The chunk's `decay_matrix`.
     recalled : torch.Tensor, (..., C, d_v)
-        What the state before the chunk, decayed, returns for each key.
+        The value that each key reads from the state before the chunk, after its decay.
 
     Returns
     -------
@@ -230,7 +233,7 @@ def _zero_state(k, v):
 
 
 def _widened(*tensors):
-    """Return the tensors in float32, or in float64 if one of them is; None stays None."""
+    """Return the tensors in float32, or in float64 if one of them is. None stays None."""
     wide = torch.float32
     for each in tensors:
         wide = wide if each is None else torch.promote_types(wide, each.dtype)
@@ -238,7 +241,7 @@ def _widened(*tensors):
 
 
 def _check_gates(decay, beta):
-    """Raise ValueError if a decay or a beta is not in [0, 1]; NaN is not."""
+    """Raise a ValueError if a decay or a beta is not in [0, 1], or is NaN."""
     for name, gate in ("decay", decay), ("beta", beta):
         if gate is not None and not ((gate >= 0) & (gate <= 1)).all():
             found = f"{gate.min().item():.4g} to {gate.max().item():.4g}"

@@ -16,13 +16,13 @@ os.environ.setdefault("KINETO_LOG_LEVEL", "99")
 def peak_memory(run):
     """Return the peak memory of ``run()`` in bytes, not counting what was allocated before.
 
-    Counts what torch allocates on the CPU, including buffers inside its kernels, as seen by the
-    profiler. (`tracemalloc` does not see tensors.)
+    PyTorch's profiler counts what is allocated on the CPU, including buffers inside kernels.
+    (`tracemalloc` does not see tensors.)
 
     Parameters
     ----------
     run : callable
-        Called once, without arguments. Its result counts as held.
+        Called once, without arguments. The memory of its result counts.
 
     Returns
     -------
@@ -36,10 +36,10 @@ def peak_memory(run):
 
 
 def cpu_seconds(run, *args, at_least=0.2):
-    """Return the CPU time in seconds of ``run(*args)``, the mean of many calls.
+    """Return the CPU time of ``run(*args)`` in seconds, averaged over many calls.
 
-    Other processes do not count, so the result holds on a busy machine too. PyTorch is limited to
-    one thread, because threads that busy-wait for each other would count as well.
+    Time spent by other processes does not count, so the result is valid even on a busy machine.
+    PyTorch is limited to one thread, because threads that busy-wait for each other would count too.
 
     Parameters
     ----------
@@ -47,9 +47,10 @@ def cpu_seconds(run, *args, at_least=0.2):
         Called once to warm up, then repeatedly for ``at_least`` seconds. Time in which it only
         waits does not count.
     *args
-        Its arguments.
+        The arguments of ``run``.
     at_least : float
-        Seconds of CPU time to measure over. Some systems count in steps of 16 ms.
+        Seconds of CPU time to measure. A short time is inaccurate, because some systems count in
+        steps of 16 ms.
 
     Returns
     -------
@@ -69,7 +70,7 @@ def cpu_seconds(run, *args, at_least=0.2):
 
 
 class _CountBytesSent(TorchDispatchMode):
-    """Add up what each call of `torch.distributed` sends, in backward passes too."""
+    """Add up what each call of `torch.distributed` sends, even in backward passes."""
 
     total = 0
 
@@ -80,7 +81,7 @@ class _CountBytesSent(TorchDispatchMode):
 
 
 def _bytes_of(call, tensors, *rest):
-    """Return the bytes this rank sends in a call with a tensor, or a list of them."""
+    """Return how many bytes this rank sends in a call with a tensor or a list of tensors."""
     rank, W = dist.get_rank(), dist.get_world_size()
     if call in ("recv_", "wait_tensor", "_wrap_tensor_autograd"):
         return 0
@@ -100,7 +101,7 @@ def _bytes_of(call, tensors, *rest):
 def bytes_sent(run, *args):
     """Return the number of bytes this rank sends through `torch.distributed` in ``run(*args)``.
 
-    Calls are counted at PyTorch's dispatcher. What a rank keeps for itself does not count; an
+    Calls are counted at PyTorch's dispatcher. What a rank keeps for itself does not count. An
     all-reduce counts as a ring all-reduce.
 
     Parameters
@@ -108,7 +109,7 @@ def bytes_sent(run, *args):
     run : callable
         Called once. It may use point-to-point sends, all-reduce and all-to-all.
     *args
-        Its arguments.
+        The arguments of ``run``.
 
     Returns
     -------

@@ -1,8 +1,8 @@
 """Attention sharded over processes: by heads, by all-to-all, and in a ring (torch.distributed).
 
-There are W ranks. A rank holds n tokens, and all ranks together hold N. The other letters are those
-of the lessons. All ranks call a function together, each with its own shard. All three functions
-compute exact attention, and gradients pass through them.
+There are W ranks, and the other letters are those of the lessons. All ranks must call a function
+together. `attention_by_heads` takes all N tokens on every rank. The other two functions take the n
+tokens of this rank's shard. All three compute exact attention, and gradients pass through them.
 """
 
 import torch
@@ -20,16 +20,28 @@ TILE = 256, 512  # queries and keys per tile, within a rank
 def attention_by_heads(x, layer, mask=None):
     """Return the output of a multi-head layer, (..., N, d_model); each rank computes H / W heads.
 
-    Shoeybi et al., "Megatron-LM", 2019, section 3. ValueError unless W divides H.
+    Shoeybi et al., "Megatron-LM", 2019, section 3.
 
     Parameters
     ----------
     x : torch.Tensor, (..., N, d_model)
-        All tokens, replicated on every rank; so is the output.
+        All tokens, replicated on every rank.
     layer : attention.MultiHeadAttention
         Replicated on every rank. A rank uses only the weights of its own heads, so only these get
-        gradients. The bias of W_o gets its full gradient on every rank.
+        gradients there. The exception is the bias of W_o, which gets its full gradient on every
+        rank.
     mask : torch.Tensor of bool, broadcastable to (..., N, N), optional
+        True = may attend.
+
+    Returns
+    -------
+    torch.Tensor, (..., N, d_model)
+        The same on every rank.
+
+    Raises
+    ------
+    ValueError
+        If W does not divide H.
     """
     W, rank, H = dist.get_world_size(), dist.get_rank(), layer.num_heads
     if H % W:
@@ -49,7 +61,7 @@ def attention_by_heads(x, layer, mask=None):
 
 
 def _groups(q, k):
-    """Return how many query heads share a key head; 1 if there are no heads.
+    """Return how many query heads share a key head, or 1 if there are no heads.
 
     ValueError unless the number of key heads divides that of query heads.
     """
@@ -80,7 +92,7 @@ def _sum_heads(x, groups):
 
 
 def _all_to_all(x, split_dim, cat_dim):
-    """Send shard r of x along ``split_dim`` to rank r; concatenate what arrives on ``cat_dim``."""
+    """Send shard r of x along ``split_dim`` to rank r. Concatenate what arrives on ``cat_dim``."""
     shards = torch.stack(x.chunk(dist.get_world_size(), dim=split_dim))  # (W, ...)
     received = collectives.all_to_all_single_autograd(shards, None, None, dist.group.WORLD)
     return torch.cat(received.unbind(), dim=cat_dim)
@@ -89,16 +101,22 @@ def _all_to_all(x, split_dim, cat_dim):
 def all_to_all_attention(q, k, v, is_causal=False):
     """Return attention (..., H, n, d) over the tokens of all ranks, by two all-to-alls.
 
-    The first all-to-all gives each rank all tokens for some of the heads. The second one brings
+    The first all-to-all gives each rank all tokens for some of the heads. The second one sends
     the outputs back. Jacobs et al., "DeepSpeed Ulysses", 2023.
 
     Parameters
     ----------
     q : torch.Tensor, (..., H, n, d)
-        This rank's n tokens. The ranks hold the tokens in order.
+        The queries of this rank's n tokens. The ranks hold the tokens in order.
     k, v : torch.Tensor, (..., H_kv, n, d)
-        H_kv divides H. Query head h meets key head h // (H / H_kv).
+        H_kv divides H. Query head h uses key/value head h // (H / H_kv).
     is_causal : bool
+        Whether a token may attend only to itself and to earlier tokens.
+
+    Returns
+    -------
+    torch.Tensor, (..., H, n, d)
+        The output for this rank's tokens.
 
     Raises
     ------
@@ -118,17 +136,28 @@ def all_to_all_attention(q, k, v, is_causal=False):
 
 
 def shard_positions(N, ranks, zigzag=False):
-    """Return the positions of the tokens on each rank: W tensors of int, of nearly equal length.
+    """Return the positions of the tokens that each rank holds.
 
-    Without zigzag, the text is cut into W chunks, and rank r holds chunk r. With zigzag, it is cut
-    into 2W chunks, and rank r holds chunks r and 2W - 1 - r.
+    Parameters
+    ----------
+    N : int
+        Number of tokens of all ranks together.
+    ranks : int
+        W. Without zigzag, the sequence is split into W chunks, and rank r holds chunk r.
+    zigzag : bool
+        Split the sequence into 2W chunks instead. Rank r holds chunks r and 2W - 1 - r.
+
+    Returns
+    -------
+    list of torch.Tensor of int
+        One tensor per rank, of nearly equal length.
     """
     chunks = torch.arange(N).tensor_split(2 * ranks if zigzag else ranks)
     return [torch.cat([chunks[r], chunks[-1 - r]]) if zigzag else chunks[r] for r in range(ranks)]
 
 
 def _send_to_next(x):
-    """Start to send x to the next rank of the ring; return what the previous rank sends."""
+    """Start to send x to the next rank of the ring. Return what the previous rank sends."""
     next_ranks = [*range(1, dist.get_world_size()), 0]
     return collectives.permute_tensor(x.flatten(), next_ranks, dist.group.WORLD)
 
@@ -136,8 +165,9 @@ def _send_to_next(x):
 def _ring_steps(kv, lengths, is_causal, zigzag):
     """Yield each rank's keys and values, starting with the local shard, while the next ones travel.
 
-    With them come the local queries (rows) that attend to some of these keys (columns), and the
-    offset of the causal mask between them, which is 0 for the local shard and otherwise None.
+    Also yield the slice of local queries (rows) that attend to some of these keys, the slice of
+    these keys (columns), and the offset of the causal mask between them, which is 0 for the local
+    shard and otherwise None.
     """
     rank, W = dist.get_rank(), dist.get_world_size()
     first = [(n + 1) // 2 if zigzag else n for n in lengths]  # length of each rank's first chunk
@@ -153,8 +183,8 @@ def _ring_steps(kv, lengths, is_causal, zigzag):
 class _Ring(Function):
     """FlashAttention's loop over blocks of keys, forward and backward. A block is a rank's shard.
 
-    Keys and values travel in their own dtype. All sums are in float32 at least, and so are the
-    gradients of keys and values while they travel, because every rank adds to them.
+    Keys and values are sent in their own dtype. All sums are computed in at least float32. So are
+    the gradients of keys and values while they travel, because every rank adds to them.
     """
 
     @staticmethod
@@ -188,33 +218,37 @@ class _Ring(Function):
             dq_block, *dkv_block = tiled_backward(*block)
             dq[..., rows, :] += dq_block
             dkv[..., columns, :] += _sum_heads(torch.stack(dkv_block), groups)
-            dkv = _send_to_next(dkv).wait().view_as(dkv)  # travels with its keys, all the way round
+            dkv = _send_to_next(dkv).wait().view_as(dkv)  # goes all the way around with its keys
         return dq.to(q.dtype), *dkv[..., : q.shape[-2], :].to(kv.dtype), None, None, None
 
 
 def ring_attention(q, k, v, *, is_causal=False, zigzag=False, lengths=None):
     """Return attention (..., n, d) over the tokens of all ranks, and its logsumexp (..., n).
 
-    Keys and values travel round a ring: Liu, Zaharia and Abbeel, "Ring attention with blockwise
+    Keys and values travel around a ring: Liu, Zaharia and Abbeel, "Ring attention with blockwise
     transformers for near-infinite context", 2023. Blocks of future keys are skipped. The logsumexp
-    and all sums are in float32 at least; the output is in the dtype of v.
+    and all sums are computed in at least float32. The output has the dtype of v.
 
     Parameters
     ----------
     q : torch.Tensor, (..., n, d)
-        This rank's tokens, as in `shard_positions` with the same zigzag.
+        The queries of this rank's tokens. Their positions are those that `shard_positions` gives
+        with the same zigzag.
     k, v : torch.Tensor, (..., n, d)
-        In (..., H_kv, n, d), H_kv may be smaller than the H of q if it divides H. Query head h
-        meets key head h // (H / H_kv).
-    is_causal, zigzag : bool
+        The number of key/value heads H_kv may be smaller than the number of query heads H, and
+        must divide it. Query head h uses key/value head h // (H / H_kv).
+    is_causal : bool
+        Whether a token may attend only to itself and to earlier tokens.
+    zigzag : bool
+        How tokens are sharded, as in `shard_positions`.
     lengths : list of int, (W,), optional
         Number of tokens on each rank. If not given, every rank holds n.
 
     Raises
     ------
     ValueError
-        If this rank's entry of lengths is not n, the ranks hold different numbers of tokens and
-        lengths is not given, or H_kv does not divide H.
+        If ``lengths[rank]`` is not n, if lengths is not given although the ranks hold different
+        numbers of tokens, or if H_kv does not divide H.
     """
     n = q.shape[-2]
     _groups(q, k)  # on every rank, before anything is sent

@@ -1,9 +1,9 @@
-"""Questions to answer before a result is shown, and the comparison of both.
+"""Questions to answer before a result is shown, and the comparison of prediction and result.
 
-No right answer is written down: a lesson passes the value that its cell has computed.
+No right answer is stored here. A lesson passes the value that its cell has computed.
 
-What a question and its result are is published as metadata of the output, under "prediction".
-The website reads it there.
+The question and the result are in the metadata of the output, under "prediction". The website
+reads them there.
 """
 
 import html
@@ -22,7 +22,7 @@ from course_utils.mime_bundle import WithText
 from course_utils.widget_keys import take_keys
 
 FILE = ".predictions.json"
-# The words beside a question and its result, here and on the website.
+# The words next to a question and its result, here and on the website.
 IN_JUPYTER = {
     "keys": "Shift+Tab, arrow keys and Space",
     "go_on": "press Shift+Enter until the result appears",
@@ -46,16 +46,17 @@ _asked = {}  # what this kernel has asked: the newest Prediction of each questio
 
 
 class Choice(anywidget.AnyWidget):
-    """A question with options, of which at most one is chosen, or with a field for a number.
+    """A question with options, of which at most one can be chosen, or with a field for a number.
 
     Parameters
     ----------
     question : str
     options : list of str
-        Without any, there is a field.
+        If empty, there is a field instead.
     value : str or None
-        An option, or what is in the field.
+        The chosen option, or the text in the field.
     disabled : bool
+        Whether the answer can no longer be changed.
     """
 
     _esm = Path(__file__).with_name("choice.js")
@@ -69,7 +70,7 @@ class Choice(anywidget.AnyWidget):
 class Prediction(WithText, widgets.VBox):
     """A question with options to choose from, or with a field for a number.
 
-    See `predict_first`. What counts is the choice at the moment when the result is first shown.
+    See `predict_first`. The choice counts that is made when the result is first shown.
     """
 
     def __init__(self, question, options, factor):
@@ -102,23 +103,24 @@ class Prediction(WithText, widgets.VBox):
 
     @property
     def predicted(self):
-        """What is chosen, as text; None if it is nothing, or no number where one is asked for."""
+        """The answer as text, or None if there is none, or it should be a number and is not."""
         if not self.options and _number(self.control.value) is None:
             return None
         return self.control.value
 
     def compare(self, value):
-        """Show the result ``value`` beside what was predicted.
+        """Show the result ``value`` next to the prediction.
 
         Parameters
         ----------
         value : str, int, float or Tensor of one element
-            One of the options, a number that belongs to one of them, or the number asked for.
+            One of the options, a number that belongs to one of them, or, without options, the
+            number that was asked for.
 
         Raises
         ------
         ValueError
-            If the result belongs to no option.
+            If the result does not belong to any option.
         """
         result = self._option(value) if self.options else f"{float(value):.3g}"
         info = {"question": self.question, "result": result}
@@ -141,7 +143,7 @@ class Prediction(WithText, widgets.VBox):
         _show(*in_words(words, predicted=self.predicted, result=shown), info)
 
     def _option(self, value):
-        """Return the option that a result belongs to: of numbers, the nearest."""
+        """Return the option that a result belongs to. Among numbers, it is the nearest."""
         if str(value) in self._labels:
             return self._labels[str(value)]
         try:
@@ -177,7 +179,7 @@ class Prediction(WithText, widgets.VBox):
             self._set_status(self._save() or SAYS["noted"].format(**IN_JUPYTER))
 
     def _save(self):
-        """Save the choice; return what went wrong, in words."""
+        """Save the choice. If this fails, return why, in words."""
         entry = {"said": self.predicted, "surprised": self.surprised}
         if self._person and json_store.working_directory().name == "notebooks":
             try:
@@ -186,7 +188,7 @@ class Prediction(WithText, widgets.VBox):
                 return f"Your prediction could not be saved: {error}"
 
     def _restore(self, entry):
-        """Choose what was chosen earlier, if it still is an answer to this question."""
+        """Restore the earlier choice, if it is still an answer to this question."""
         predicted = entry.get("said") if isinstance(entry, dict) else None
         if not isinstance(predicted, str):
             return
@@ -201,7 +203,7 @@ class Prediction(WithText, widgets.VBox):
         self.status.value = f'<span role="status">{html.escape(words)}</span>'
 
     def _repr_mimebundle_(self, **kwargs):
-        # The question stands beside the live widget, for viewers that run nothing.
+        # Store the question next to the live widget, for viewers that run nothing.
         bundle = super()._repr_mimebundle_(**kwargs)
         lines = [f"Predict first: {self.question}"]
         bundle["text/plain"] = "\n".join(lines + [f"  ○ {option}" for option in self.options])
@@ -210,22 +212,22 @@ class Prediction(WithText, widgets.VBox):
 
 
 def predict_first(question, options=None, factor=2):
-    """Ask a question whose answer a later cell computes and hands to ``compare``.
+    """Ask a question whose answer a later cell computes and passes to ``compare``.
 
     Parameters
     ----------
     question : str
-        Plain text, no other in the course.
+        Plain text, different from every other question in the course.
     options : list of str, list of numbers, or dict of str to (low, high), optional
-        To choose from; without them a number is asked for. With a dict, a result belongs to the
-        option with low <= result < high.
+        The answers to choose from. If not given, the question asks for a number. With a dict, a
+        result belongs to the option with low <= result < high.
     factor : float
-        How many times too large or too small a number may be and is still right.
+        A number counts as right if it is at most this many times too large or too small.
 
     Returns
     -------
     Prediction
-        With the method ``compare(value)``.
+        Pass the result to its method ``compare(value)``.
     """
     prediction = Prediction(question, options, factor)
     _asked[prediction.question] = prediction
@@ -234,7 +236,7 @@ def predict_first(question, options=None, factor=2):
 
 
 def surprises():
-    """Show how many results were predicted, and link to the questions that surprised."""
+    """Show how many results were predicted, and link to the questions answered wrongly."""
     compared = [question for question in _asked.values() if question.surprised is not None]
     wrong = [question for question in compared if question.surprised]
     words = SAYS["count"].format(predicted=len(compared), asked=len(_asked), wrong=len(wrong))
@@ -249,7 +251,7 @@ def surprises():
 
 
 def in_words(words, **values):
-    """Return a sentence with its values filled in, as text and as HTML that emphasises them."""
+    """Return a sentence with its values filled in, as text and as HTML that emphasizes them."""
     marked = {name: f"<em>{html.escape(str(value))}</em>" for name, value in values.items()}
     return words.format(**values), words.format(**marked)
 
@@ -259,10 +261,10 @@ def _show(text, page, info):
 
 
 def _who_asks():
-    """Return whether a person runs the present cell, and the cell's id if it is known.
+    """Return whether a person runs the current cell, and the cell's id if it is known.
 
-    A front end lets a cell ask for input. What runs a notebook without anybody there does not;
-    nobody's earlier choices belong into what it stores or compares.
+    A front end lets a cell ask for input. A tool that runs a notebook without a person does not,
+    and what it stores or compares must not contain anyone's earlier choices.
     """
     request = getattr(get_ipython(), "get_parent", dict)()
     person = request.get("content", {}).get("allow_stdin", False)
@@ -277,7 +279,7 @@ def _load():
 
 
 def _label(option):
-    """Return an option as text, a whole number with separators, as in 100,000."""
+    """Return an option as text. A whole number gets separators, as in 100,000."""
     is_long = isinstance(option, (int, float)) and option >= 1000 and option % 1 == 0
     return f"{option:,.0f}" if is_long else str(option)
 

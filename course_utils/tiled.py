@@ -1,8 +1,9 @@
 """FlashAttention in plain torch, as lesson 06 builds it: attention tile by tile.
 
 Dao, Fu, Ermon, Rudra and Ré, "FlashAttention: fast and memory-efficient exact attention with
-IO-awareness", 2022 (arXiv:2205.14135), with the loops in the order of Dao, "FlashAttention-2", 2023
-(arXiv:2307.08691): queries outside, keys inside. A test compares these functions with the lesson.
+IO-awareness", 2022 (arXiv:2205.14135). The loops are ordered as in Dao, "FlashAttention-2", 2023
+(arXiv:2307.08691): the outer loop is over queries, the inner loop over keys. A test compares these
+functions with the lesson.
 """
 
 import torch
@@ -11,21 +12,21 @@ from course_utils.shapes import expects
 
 
 def blocks(n, size):
-    """Return slices of ``size`` that cover 0 to n; the last may be shorter."""
+    """Return slices of length ``size`` that cover range(n). The last slice may be shorter."""
     return [slice(i, min(i + size, n)) for i in range(0, n, size)]
 
 
 def key_blocks(S, size, rows, offset):
-    """Return the blocks of S keys that some query of ``rows`` may see.
+    """Split S keys into blocks, and return those that a query in the slice ``rows`` may see.
 
-    ``offset`` is as in `tile_scores`.
+    Blocks are slices of length ``size``, and ``offset`` is as in `tile_scores`.
     """
     last = S if offset is None else min(rows.stop + offset, S)
     return blocks(last, size)  # blocks past the diagonal are never read
 
 
 def tile_scores(q, k, mask, offset, rows, columns):
-    """Return the scores of one tile, -inf where the mask or the causal offset forbids.
+    """Return the scores of one tile, with -inf where the mask or the offset forbids attention.
 
     Parameters
     ----------
@@ -36,7 +37,7 @@ def tile_scores(q, k, mask, offset, rows, columns):
     mask : torch.Tensor of bool, (..., L, S), or None
         The whole mask, True = may attend.
     offset : int or None
-        Query i may see keys up to i + offset; None if it may see all.
+        Query i may see keys up to i + offset. With None, it may see all.
     rows, columns : slice
         The tile's range of queries and of keys.
 
@@ -57,23 +58,23 @@ def tile_scores(q, k, mask, offset, rows, columns):
 def tile_update(m, ell, out, scores, v):
     """Update the state (m, ℓ, O) of a block of queries with one tile.
 
-    FlashAttention-2, algorithm 1, lines 9 and 10: O is divided by ℓ only at the end.
+    FlashAttention-2, algorithm 1, lines 9 and 10. O is divided by ℓ only at the end.
 
     Parameters
     ----------
     m : torch.Tensor, (..., B_q)
-        The largest score so far; -inf before the first tile.
+        The largest score so far, -inf before the first tile.
     ell : torch.Tensor, (..., B_q)
-        Σ e^(score - m) so far; 0 before the first tile.
+        Σ e^(score - m) so far, 0 before the first tile.
     out : torch.Tensor, (..., B_q, d_v)
-        Σ e^(score - m) v so far; zeros before the first tile.
+        Σ e^(score - m) v so far, zeros before the first tile.
     scores : torch.Tensor, (..., B_q, B_k)
     v : torch.Tensor, (..., B_k, d_v)
 
     Returns
     -------
     m, ell, out : torch.Tensor
-        The state after the tile; new tensors.
+        The state after the tile, in new tensors.
     """
     m_new = torch.maximum(m, scores.amax(dim=-1))  # (..., B_q)
     base = m_new.masked_fill(m_new == -torch.inf, 0)  # no allowed key so far: subtract 0
@@ -85,7 +86,8 @@ def tile_update(m, ell, out, scores, v):
 def tiled_forward(q, k, v, mask, offset, block_q, block_k):
     """Return output (..., L, d_v) and log-sum-exp (..., L), one tile at a time.
 
-    Parameters are those of `tile_scores` and `tiled_attention`.
+    ``mask`` and ``offset`` are as in `tile_scores`, and the other parameters as in
+    `tiled_attention`.
     """
     L, S, scale = q.shape[-2], k.shape[-2], q.shape[-1] ** -0.5
     out, lse = v.new_zeros(*q.shape[:-1], v.shape[-1]), q.new_zeros(q.shape[:-1])
@@ -110,15 +112,16 @@ def tile_backward(q, k, v, d_out, p, delta):
     Parameters
     ----------
     q : torch.Tensor, (..., B_q, d_k)
-        Already multiplied by the scale; dq is the gradient at the scaled q.
+        Already multiplied by the scale. dq is the gradient with respect to this scaled q.
     k : torch.Tensor, (..., B_k, d_k)
     v : torch.Tensor, (..., B_k, d_v)
     d_out : torch.Tensor, (..., B_q, d_v)
-        The gradient at the output.
+        The gradient with respect to the output.
     p : torch.Tensor, (..., B_q, B_k)
         The attention weights of the tile.
     delta : torch.Tensor, (..., B_q)
-        Σ p · (gradient at p) over *all* keys: the second term of `attention.softmax_vjp`.
+        For each query, Σ p · dp over *all* keys, not only those of this tile. Here dp is the
+        gradient with respect to p. `attention.softmax_vjp` subtracts the same sum.
 
     Returns
     -------
@@ -130,11 +133,11 @@ def tile_backward(q, k, v, d_out, p, delta):
 
 
 class TiledAttention(torch.autograd.Function):
-    """`tiled_forward` with a backward pass that recomputes each tile instead of storing it."""
+    """`tiled_forward`, with a backward pass that recomputes each tile instead of storing it."""
 
     @staticmethod
     def forward(ctx, q, k, v, *options):
-        """Return output and log-sum-exp; ``options`` are mask, offset, block_q, block_k."""
+        """Return output and log-sum-exp. ``options`` are mask, offset, block_q and block_k."""
         out, lse = tiled_forward(q, k, v, *options)
         ctx.save_for_backward(q, k, v, out, lse)  # linear in L: no scores, no weights
         ctx.options = options
@@ -152,8 +155,8 @@ class TiledAttention(torch.autograd.Function):
 def tiled_backward(q, k, v, d_out, lse, delta, mask, offset, block_q, block_k):
     """Return the gradients of q, k and v, one tile at a time.
 
-    ``d_out`` is the gradient at the output, ``lse`` is from `tiled_forward`, ``delta`` as in
-    `tile_backward`; the other parameters are those of `tiled_forward`.
+    ``d_out`` is the gradient with respect to the output. ``lse`` comes from `tiled_forward`, and
+    ``delta`` is as in `tile_backward`. The other parameters are those of `tiled_forward`.
     """
     L, S, scale = q.shape[-2], k.shape[-2], q.shape[-1] ** -0.5
     dq, dk, dv = torch.zeros_like(q), torch.zeros_like(k), torch.zeros_like(v)
@@ -182,37 +185,37 @@ def tiled_backward(q, k, v, d_out, lse, delta, mask, offset, block_q, block_k):
 def tiled_attention(q, k, v, mask=None, *, is_causal=False, align=None, block_q=256, block_k=512):
     """Return attention, holding only one block_q × block_k tile of scores at a time.
 
-    Equal to `attention.attention` up to rounding. Differentiable; memory is linear in L and S,
-    also for the backward pass.
+    The output equals that of `attention.attention` up to rounding. The function is differentiable,
+    and memory is linear in L and S, even for the backward pass.
 
     Parameters
     ----------
-    q : torch.Tensor, (..., L, d_k), floating point, as k and v
+    q : torch.Tensor, (..., L, d_k), floating point, like k and v
     k : torch.Tensor, (..., S, d_k)
     v : torch.Tensor, (..., S, d_v)
     mask : torch.Tensor of bool, broadcastable to (..., L, S), optional
         True = may attend.
     is_causal : bool
-        Also forbid future keys, and skip tiles that hold only these.
+        Also forbid future keys, and skip tiles that contain only future keys.
     align : {"lower_right", "upper_left"}
-        How queries align with keys if is_causal; required if L ≠ S. "lower_right": the last query
-        with the last key, as in decoding with a cache. "upper_left": the first query with the
-        first key, as `is_causal` of PyTorch's scaled_dot_product_attention.
+        How queries align with keys if is_causal. Required if L ≠ S. "lower_right" aligns the last
+        query with the last key, as in decoding with a cache. "upper_left" aligns the first query
+        with the first key, as `is_causal` does in PyTorch's scaled_dot_product_attention.
     block_q, block_k : int
-        Queries and keys per tile.
+        Number of queries and number of keys per tile.
 
     Returns
     -------
     output : torch.Tensor, (..., L, d_v)
-        In the dtype of v. Zeros for a query with no allowed key.
+        In the dtype of v. A query with no allowed key gets zeros.
     lse : torch.Tensor, (..., L)
-        The log-sum-exp of each query's scaled scores; -inf with no allowed key. All sums, and lse,
-        are float32, or float64 if q is.
+        The log-sum-exp of each query's scaled scores, or -inf if it has no allowed key. All sums
+        are computed in float32, or in float64 if q is float64, and lse has this dtype.
 
     Raises
     ------
     TypeError, ValueError
-        If an argument is not of the shape or kind above, or align is missing where it is needed.
+        If an argument does not have the shape or type above, or a required align is missing.
     """
     wide = torch.promote_types(q.dtype, torch.float32)
     L, S = q.shape[-2], k.shape[-2]

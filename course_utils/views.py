@@ -35,8 +35,8 @@ GAP = 2  # weights; a narrower gap would hide the light column of a first key
 def example():
     """Return the tokens, queries, keys and weights of 12 layers of 12 heads, all drawn at random.
 
-    Every token has a random vector and every head random W_q and W_k. Nothing is trained, and no
-    layer feeds the next, so every pattern in these heads is there by chance.
+    Every token has a random vector, and every head has random W_q and W_k. Nothing is trained, and
+    no layer feeds into the next, so every pattern in these heads is there by chance.
 
     Returns
     -------
@@ -54,10 +54,10 @@ def example():
 
 @expects(weights="layers H L S")
 def mosaic(weights, *, wide=False, title=None, ax=None):
-    """Draw all heads at once, with one row per layer, one column per head, one tile per matrix.
+    """Draw all heads at once, with one row of tiles per layer and one column per head.
 
-    The shade is the square root of the weight, from 0 to 1 in all heads. So tiles are comparable,
-    and small weights differ visibly from zero.
+    Each tile is the weight matrix of a head. The shade is the square root of the weight, so small
+    weights differ visibly from zero. It has the same range in all tiles, so they can be compared.
 
     Parameters
     ----------
@@ -66,17 +66,17 @@ def mosaic(weights, *, wide=False, title=None, ax=None):
         Draw one column per layer and one row per head instead, for a model of many layers.
     title : str, optional
     ax : matplotlib.axes.Axes, optional
-        A new figure with a color bar if not given.
+        If not given, a new figure with a color bar is made.
 
     Returns
     -------
     matplotlib.axes.Axes
-        Its image is (rows · (L + `GAP`), columns · (S + `GAP`)), with NaN in the gaps.
+        Its image has shape (rows · (L + `GAP`), columns · (S + `GAP`)), with NaN in the gaps.
 
     Raises
     ------
     TypeError, ValueError
-        If weights is not a tensor of the shape above, or has entries outside 0 to 1.
+        If weights is not a tensor of the shape above, or has entries outside [0, 1].
     """
     check_weights(weights)
     layers, heads, L, S = weights.shape
@@ -114,13 +114,13 @@ def mosaic(weights, *, wide=False, title=None, ax=None):
 
 @expects(weights="L S")
 def head_lines(weights, *, queries=None, keys=None, title=None, ax=None):
-    """Draw one head as lines from queries to keys; the opacity of a line is its weight.
+    """Draw one head as lines from queries to keys. The opacity of a line is its weight.
 
     Parameters
     ----------
     weights : torch.Tensor, (L, S)
     queries, keys : sequence of str, optional
-        Tokens, positions if not given. A token that occurs twice gets its position.
+        Tokens, or positions if not given. The position is added to a token that occurs twice.
     title : str, optional
     ax : matplotlib.axes.Axes, optional
         A new figure if not given.
@@ -128,12 +128,12 @@ def head_lines(weights, *, queries=None, keys=None, title=None, ax=None):
     Returns
     -------
     matplotlib.axes.Axes
-        Queries are at x = 0, keys at x = 1. The first collection holds the L · S lines.
+        Queries are at x = 0, and keys at x = 1. Its first collection holds the L · S lines.
 
     Raises
     ------
     TypeError, ValueError
-        If weights is not a matrix of weights, or tokens do not fit its shape.
+        If weights is not a matrix of weights, or there are not L queries or S keys.
     """
     check_weights(weights)
     L, S = weights.shape
@@ -162,28 +162,29 @@ def head_lines(weights, *, queries=None, keys=None, title=None, ax=None):
 
 @expects(q="L d_k", k="S d_k", weights="L S")
 def query_products(q, k, weights, query, *, queries=None, keys=None):
-    """Draw where one query's weights come from: products with each key, their sums, softmax.
+    """Draw where a query's weights come from: its products with each key, their sums, softmax.
 
     Parameters
     ----------
     q : torch.Tensor, (L, d_k)
     k : torch.Tensor, (S, d_k)
     weights : torch.Tensor, (L, S)
-        The weights of this head as a model gives them or a picture shows them.
+        The attention weights of this head, softmax(q · k / √d_k).
     query : int
+        The index of the query.
     queries, keys : sequence of str, optional
-        Tokens, positions if not given. A token that occurs twice gets its position.
+        Tokens, or positions if not given. The position is added to a token that occurs twice.
 
     Returns
     -------
     matplotlib.axes.Axes
-        The one of the products, (S, d_k). Beside it, scores and weights are drawn as bars.
+        The Axes of the products, (S, d_k). Next to it, scores and weights are drawn as bars.
 
     Raises
     ------
     TypeError, ValueError
-        If shapes do not fit, or the weights are not softmax(q · k / √d_k): then q and k belong
-        to another head.
+        If shapes do not fit, or the weights are not softmax(q · k / √d_k), for example because q
+        and k belong to another head.
     """
     (L, S), d_k = weights.shape, q.shape[-1]
     queries = unique_labels(as_labels(queries, L, "queries"))
@@ -224,12 +225,12 @@ def query_products(q, k, weights, query, *, queries=None, keys=None):
 
 
 def unique_labels(labels):
-    """Return labels that all differ: one that occurs twice gets its position."""
+    """Return labels that all differ. The position is added to a label that occurs twice."""
     return [f"{label} {n}" if labels.count(label) > 1 else label for n, label in enumerate(labels)]
 
 
 def check_weights(weights):
-    """Refuse what is no tensor of weights: entries from 0 to 1, in floating point."""
+    """Raise an error unless the entries of a tensor are floating point, and from 0 to 1."""
     if not weights.is_floating_point():
         raise TypeError(f"weights must be floating point, got {weights.dtype}")
     if weights.numel() == 0 or not (weights >= 0).all() or not (weights <= 1.001).all():

@@ -14,7 +14,7 @@ def load_word_vectors():
     words : list of str
         71 words.
     vectors : torch.Tensor, (71, 384), float32
-        One row a word: the token embedding that all-MiniLM-L6-v2 looks up for it.
+        One row per word: its token embedding in all-MiniLM-L6-v2.
     """
     with np.load(Path(__file__).with_name("word_vectors.npz")) as stored:
         return stored["words"].tolist(), torch.from_numpy(stored["vectors"]).float()
