@@ -183,11 +183,11 @@ def _describe_failures(messages, processes):
             error = "lost the connection to another rank" if lost else f"raised {error}"
             failures[5 if lost else 1, f"{error}, in {line}"].append(rank)
         elif kind == "busy":
-            failures[2, f"had not returned: busy, in {details[0]}"].append(rank)
+            failures[2, f"had not returned: still busy in {details[0]}"].append(rank)
         elif kind == "silent":
             failures[3, "had not returned, for an unknown reason"].append(rank)
         elif kind == "waiting":
-            failures[4, f"had not returned: waiting, in {details[0]}"].append(rank)
+            failures[4, f"had not returned: still waiting in {details[0]}"].append(rank)
     return [
         f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))} {description}"
         for (_, description), ranks in sorted(failures.items())

@@ -92,12 +92,12 @@ def save_table(path, results, names):
 
 def _no_formula(text):
     text = _printable(text)
-    return f"'{text}" if text.startswith(("=", "+", "-", "@")) else text
+    return f"'{text}" if text.startswith(tuple("=+-@＝＋－＠")) else text
 
 
 def _printable(text):
-    """Return a text without control characters, which could change what a terminal shows."""
-    return re.sub(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]", "?", text)
+    """Return a text without what could change or reorder the rest that a terminal shows."""
+    return re.sub(r"[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]", "?", text)
 
 
 def save_page(folder, student, number, result):

@@ -385,7 +385,7 @@ def ring(step, ranks, causal, zigzag):
     yield f"{', '.join(idle)} {verb} idle" if idle else "no rank is idle", True
     yield "time so far # of # blocks", [spent, longest.sum()]
     idle_share = idle_time[:, : step + 1].sum() / ranks / spent
-    yield f"idle for {100 * idle_share:.0f}% of it", True
+    yield f"idle for {100 * idle_share:.0f}% of the time so far", True
     last, in_order = step == ranks - 1, causal and not zigzag
     yield "found", last and causal
     if last and in_order:

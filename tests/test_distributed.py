@@ -51,7 +51,7 @@ def test_a_rank_that_raises_is_reported_at_once_with_its_error_and_line():
     line = fails.__code__.co_firstlineno + 2
     first, *others = failure(fails, 3, seconds=600)
     assert first == f"rank 1 raised KeyError: 'nothing here', in line {line} of fails"
-    assert others == [f"ranks 0, 2 had not returned: waiting, in line {line + 1} of fails"]
+    assert others == [f"ranks 0, 2 had not returned: still waiting in line {line + 1} of fails"]
 
 
 def test_the_ranks_that_waited_can_be_told_from_the_others():
@@ -87,9 +87,9 @@ def test_a_rank_that_hangs_is_reported_before_those_that_waited_for_it():
 
     start = hangs.__code__.co_firstlineno
     first, second = failure(hangs, 3, seconds=1)
-    wanted = [f"rank 1 had not returned: busy, in line {start + n} of hangs" for n in (1, 2)]
+    wanted = [f"rank 1 had not returned: still busy in line {start + n} of hangs" for n in (1, 2)]
     assert first in wanted
-    assert second == f"ranks 0, 2 had not returned: waiting, in line {start + 3} of hangs"
+    assert second == f"ranks 0, 2 had not returned: still waiting in line {start + 3} of hangs"
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,7 @@ export function describe(values) {
     `${listed(work.map((row) => FRACTIONS[row[step]]))}; ` +
     `${whoIsIdle(every.filter((rank) => idle[rank][step]))}; time so far ` +
     `${spent} of ${sum(longest)} blocks; on average, a rank was idle for ` +
-    `${percent(idleShare)} of it` +
+    `${percent(idleShare)} of the time so far` +
     (step === ranks - 1 ? finding(tiles, times) : "")
   );
 }
