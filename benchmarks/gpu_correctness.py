@@ -29,18 +29,18 @@ def rows_of_odd_length(x):
 
 
 def cases():
-    """Return configurations and layouts, each with two query heads, and one or two key heads."""
+    """Return configurations and layouts, each with two query heads, and one or two KV heads."""
     each = itertools.product(["bfloat16", "float16"], WIDTHS, [False, True], LENGTHS)
     sizes = [(Case(*given, 1, 2), 1 + given[1] // 16 % 2, in_one_piece) for given in each]
     small = Case("bfloat16", 64, True, 200, 2, 2)
     return sizes + [(small, 1, layout) for layout in (heads_after_tokens, rows_of_odd_length)]
 
 
-def flash_errors(case, key_heads, layout, device):
+def flash_errors(case, kv_heads, layout, device):
     """Return the largest errors of the output and gradients of `flash_attention`."""
     inputs, d_out = draw(case, device)
     leaves = [x.detach()[:, :heads].requires_grad_()
-              for x, heads in zip(inputs, [case.H, key_heads, key_heads], strict=True)]  # fmt: skip
+              for x, heads in zip(inputs, [case.H, kv_heads, kv_heads], strict=True)]  # fmt: skip
     doubles = [x.detach().double().requires_grad_() for x in leaves]
 
     def run(q, k, v):
@@ -57,13 +57,13 @@ def decoding_cases():
 
 def decoding_errors(dtype, D, L, S, paged, device):
     """Return the largest error of `decode_attention` with caches of several lengths."""
-    B, groups, key_heads, page_size = 3, 4, 2, 16
+    B, groups, kv_heads, page_size = 3, 4, 2, 16
     rng = torch.Generator(device).manual_seed(0)
 
     def normal(*shape):
         return torch.randn(shape, generator=rng, device=device, dtype=getattr(torch, dtype))
 
-    q, k, v = normal(B, groups * key_heads, L, D), *normal(2, B, key_heads, S, D)
+    q, k, v = normal(B, groups * kv_heads, L, D), *normal(2, B, kv_heads, S, D)
     lengths = torch.tensor([L, S // 3, S], device=device)
     last = lengths[:, None] - L + torch.arange(L, device=device)  # key that each query sees
     mask = torch.arange(S, device=device) <= last[..., None]  # (B, L, S)
@@ -73,7 +73,7 @@ def decoding_errors(dtype, D, L, S, paged, device):
     if paged:  # pages in random order
         pages = torch.randperm(B * S // page_size, generator=rng, device=device)
         table = pages.argsort().reshape(B, -1)
-        k, v = (x.reshape(B, key_heads, -1, page_size, D).transpose(1, 2).flatten(0, 1)[pages]
+        k, v = (x.reshape(B, kv_heads, -1, page_size, D).transpose(1, 2).flatten(0, 1)[pages]
                 for x in (k, v))  # fmt: skip
     out, _ = decode_attention(q, k, v, lengths=lengths, block_table=table)
     return errors({"output": out}, {"output": right})
@@ -81,10 +81,10 @@ def decoding_errors(dtype, D, L, S, paged, device):
 
 def entries(device):
     """Yield an entry for each configuration."""
-    for case, key_heads, layout in cases():
-        entry = {"kernel": "flash_attention", **case._asdict(), "key heads": key_heads}
+    for case, kv_heads, layout in cases():
+        entry = {"kernel": "flash_attention", **case._asdict(), "KV heads": kv_heads}
         entry["layout"] = layout.__name__.replace("_", " ")
-        attempt(entry, "errors", flash_errors, case, key_heads, layout, device)
+        attempt(entry, "errors", flash_errors, case, kv_heads, layout, device)
         yield entry
     for given in decoding_cases():
         names = ["dtype", "D", "L", "S", "paged"]

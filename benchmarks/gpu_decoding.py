@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from course_utils.decoding import decode_attention
 from timing import attempt, milliseconds, warm_up
 
-HEADS, KEY_HEADS, D, DTYPE = 32, 8, 128, torch.bfloat16  # as in Llama 3 8B
+HEADS, KV_HEADS, D, DTYPE = 32, 8, 128, torch.bfloat16  # as in Llama 3 8B
 
 
 def cases():
@@ -19,7 +19,7 @@ def cases():
 def entries(device):
     """Yield an entry for each function and each size, with the bytes that it must read."""
     for B, S in cases():
-        shape = (B, KEY_HEADS, S, D)
+        shape = (B, KV_HEADS, S, D)
         q = torch.randn(B, HEADS, 1, D, device=device, dtype=DTYPE)
         k, v = (torch.randn(shape, device=device, dtype=DTYPE) for _ in range(2))
         contenders = {

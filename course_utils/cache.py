@@ -1,7 +1,7 @@
 """Caches that keep less: fewer bits, fewer tokens, or one small latent instead of keys and values.
 
-The letters are those of the lessons. H_kv is the number of key/value heads, and d_c the width of a
-latent.
+The letters are those of the lessons. H_kv is the number of KV heads (key heads
+with their value heads), and d_c the width of a latent.
 """
 
 from dataclasses import dataclass

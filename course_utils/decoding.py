@@ -3,15 +3,15 @@
 Decoding is memory-bound. Each key that is read takes part in only a few dot products, so decoding
 takes about as long as reading the cache. This shapes the kernels in three ways:
 
-1. The query heads that share a key head are the rows of one tile, so the cache is read once for all
-   of them.
+1. The query heads that share a KV head (a key head with its value head) are the rows of one tile,
+   so the cache is read once for all of them.
 2. The cache of a sequence is split into parts, each with its own program, because otherwise most of
    a GPU would be idle. Then `_join` merges the parts by their logsumexps, as lesson 03's `merge`
    does.
 3. The kernels do not copy the cache, which may be stored in pages, in any order.
 
-There are B sequences, Hq query heads and Hkv key/value heads, L new queries per sequence (often 1)
-and S slots in each cache. D is the width of a head.
+There are B sequences, Hq query heads and Hkv KV heads, L new queries per sequence (often 1) and S
+slots in each cache. D is the width of a head.
 
 Dao, Haziza, Massa and Sizov, "Flash-Decoding for long-context inference", 2023. Kwon et al.,
 "Efficient memory management for large language model serving with PagedAttention", 2023.
@@ -193,7 +193,7 @@ def decode_attention(q, k_cache, v_cache, *, lengths=None, block_table=None, par
         D is 16, 32, 64, 128 or 256. In Triton's interpreter, bfloat16 is rejected.
     k_cache, v_cache : torch.Tensor, (B, Hkv, S, D), or in pages (pages, Hkv, page_size, D)
         In the dtype of q, with stride 1 along D. The other strides are arbitrary. Hkv divides Hq,
-        and query head h uses key/value head h // (Hq / Hkv).
+        and query head h uses KV head h // (Hq / Hkv).
     lengths : torch.Tensor or sequence of int, (B,), optional
         Number of filled slots in each cache. If not given, all slots are filled. Slots beyond this
         number are never read.

@@ -127,7 +127,7 @@ def _forward(
     # 0, or S - L if the last query is aligned with the last key.
     offset,
     scale,
-    GROUP: tl.constexpr,  # number of query heads that share one head of keys and values
+    GROUP: tl.constexpr,  # number of query heads that share one KV head
     D: tl.constexpr,
     BLOCK_Q: tl.constexpr,
     BLOCK_K: tl.constexpr,
@@ -424,7 +424,7 @@ def flash_attention(q, k, v, *, is_causal=False, align=None):
         D is 16, 32, 64, 128 or 256. Triton's interpreter computes bfloat16 wrongly, so bfloat16
         is rejected there.
     k, v : torch.Tensor, (B, Hkv, S, D), in the dtype of q
-        Hkv divides Hq. Query head h uses key/value head h // (Hq / Hkv).
+        Hkv divides Hq. Query head h uses KV head h // (Hq / Hkv).
     is_causal : bool
         Whether a query may see only keys up to its own position.
     align : {"upper_left", "lower_right"}, required if is_causal and L ≠ S

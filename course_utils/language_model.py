@@ -1,8 +1,8 @@
 """A real language model around the course's own attention: SmolLM2-135M-Instruct.
 
 Allal et al., "SmolLM2: when smol goes big", 2025. The architecture is that of Llama (Touvron et
-al., 2023). The letters are those of the lessons. H_kv is the number of key/value heads, and V is
-the vocabulary size.
+al., 2023). The letters are those of the lessons. H_kv is the number of KV heads (key heads
+with their value heads), and V is the vocabulary size.
 """
 
 import itertools
@@ -38,7 +38,7 @@ NAMES = {  # parts of parameter names: in the file, and here
 
 
 class GroupedAttention(nn.Module):
-    """Causal self-attention in which several query heads share one key/value head.
+    """Causal self-attention in which several query heads share one KV head.
 
     Ainslie et al., "GQA: training generalized multi-query transformer models", 2023.
 

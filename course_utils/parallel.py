@@ -61,13 +61,13 @@ def attention_by_heads(x, layer, mask=None):
 
 
 def _groups(q, k):
-    """Return how many query heads share a key head, or 1 if there are no heads.
+    """Return how many query heads share a KV head, or 1 if there are no heads.
 
-    ValueError unless the number of key heads divides that of query heads.
+    ValueError unless the number of KV heads divides that of query heads.
     """
     H, H_kv = (x.shape[-3] if x.dim() > 2 else 1 for x in (q, k))
     if H % H_kv:
-        raise ValueError(f"the number of key heads must divide {H} query heads, got {H_kv}")
+        raise ValueError(f"the number of KV heads must divide {H} query heads, got {H_kv}")
     return H // H_kv
 
 
@@ -82,12 +82,12 @@ def _check_tokens(x):
 
 
 def _repeat_heads(x, groups):
-    """Repeat each key head for the query heads that share it."""
+    """Repeat each KV head for the query heads that share it."""
     return x if groups == 1 else x.repeat_interleave(groups, dim=-3)
 
 
 def _sum_heads(x, groups):
-    """Sum over the query heads that share a key head: the backward pass of `_repeat_heads`."""
+    """Sum over the query heads that share a KV head: the backward pass of `_repeat_heads`."""
     return x if groups == 1 else x.unflatten(-3, (-1, groups)).sum(dim=-3)
 
 
@@ -109,7 +109,7 @@ def all_to_all_attention(q, k, v, is_causal=False):
     q : torch.Tensor, (..., H, n, d)
         The queries of this rank's n tokens. The ranks hold the tokens in order.
     k, v : torch.Tensor, (..., H_kv, n, d)
-        H_kv divides H. Query head h uses key/value head h // (H / H_kv).
+        H_kv divides H. Query head h uses KV head h // (H / H_kv).
     is_causal : bool
         Whether a token may attend only to itself and to earlier tokens.
 
@@ -126,7 +126,7 @@ def all_to_all_attention(q, k, v, is_causal=False):
     """
     W, H, H_kv = dist.get_world_size(), q.shape[-3], k.shape[-3]
     if H % W or H_kv % W:
-        raise ValueError(f"{W} ranks must divide the {H} query heads and the {H_kv} key heads")
+        raise ValueError(f"{W} ranks must divide the {H} query heads and the {H_kv} KV heads")
     groups = _groups(q, k)
     _check_tokens(q)
     q, k, v = (_all_to_all(x, -3, -2) for x in (q, k, v))  # (..., H / W, N, d)
@@ -235,8 +235,8 @@ def ring_attention(q, k, v, *, is_causal=False, zigzag=False, lengths=None):
         The queries of this rank's tokens. Their positions are those that `shard_positions` gives
         with the same zigzag.
     k, v : torch.Tensor, (..., n, d)
-        The number of key/value heads H_kv may be smaller than the number of query heads H, and
-        must divide it. Query head h uses key/value head h // (H / H_kv).
+        The number of KV heads H_kv may be smaller than the number of query heads H, and must
+        divide it. Query head h uses KV head h // (H / H_kv).
     is_causal : bool
         Whether a token may attend only to itself and to earlier tokens.
     zigzag : bool

@@ -736,7 +736,7 @@ def test_the_words_say_where_both_scores_rise_if_they_do(browse, at):
         scores = f"layer 0 head 0: {before:.2f}, 0.00; layer 1 head 0: 0.00, {after:.2f}"
         assert scores in words(page)
         rises = 99 not in at and min(at) <= step <= max(at)
-        assert ("found: halfway up" in words(page)) == rises
+        assert ("found: halfway to its final score" in words(page)) == rises
         assert not rises or words(page).endswith(
             f"previous-token score of layer 0 head 0 at step {at[0]} and the induction score of "
             f"layer 1 head 0 at step {at[1]}"

@@ -122,7 +122,7 @@ def grouped_on_a_rank(q, k, v, d_out, held):
     return [(out.detach(), *torch.autograd.grad(out, leaves, d_out)) for out in both]
 
 
-def test_query_heads_may_share_key_heads():
+def test_query_heads_may_share_kv_heads():
     q, d_out = normal(2, 4, N, D)
     k, v = normal(2, 2, N, D, seed=1)
     held = parallel.shard_positions(N, 2)
@@ -254,15 +254,15 @@ REFUSED = [
     (2, lambda r: parallel.all_to_all_attention(*[uneven(r)] * 3),
      "same number of tokens, got 3 to 4"),
     (3, lambda r: parallel.all_to_all_attention(*[uneven(0)] * 3),
-     "3 ranks must divide the 4 query heads and the 4 key heads"),
+     "3 ranks must divide the 4 query heads and the 4 KV heads"),
     (2, lambda r: parallel.all_to_all_attention(uneven(0), *[uneven(0)[:1]] * 2),
-     "2 ranks must divide the 4 query heads and the 1 key heads"),
+     "2 ranks must divide the 4 query heads and the 1 KV heads"),
     (2, lambda r: parallel.all_to_all_attention(*[uneven(0)[:1]] * 3),
-     "2 ranks must divide the 1 query heads and the 1 key heads"),
+     "2 ranks must divide the 1 query heads and the 1 KV heads"),
     (2, lambda r: parallel.all_to_all_attention(torch.zeros(6, 3, 2), *[uneven(0)] * 2),
-     "key heads must divide 6 query heads, got 4"),
+     "KV heads must divide 6 query heads, got 4"),
     (2, lambda r: parallel.ring_attention(uneven(0), *[torch.zeros(3, 3, 2)] * 2),
-     "key heads must divide 4 query heads, got 3"),
+     "KV heads must divide 4 query heads, got 3"),
 ]  # fmt: skip
 
 

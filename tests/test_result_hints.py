@@ -211,7 +211,7 @@ PROPERTIES = [  # words for some inputs, and for the others; some inputs, and th
     ("where L = S", "those where L ≠ S", q_and_k((2, 2), (3, 3)), q_and_k((2, 3), (3, 2))),
     ("with one query", "those with several", q_and_k((1, 2), (1, 3)), q_and_k((2, 3), (3, 2))),
     ("with one key", "those with several", q_and_k((2, 1), (3, 1)), q_and_k((2, 3), (3, 2))),
-    ("with one key head", "those with several",
+    ("with one KV head", "those with several",
      [{"q": of(4, 3), "k": of(1, S, 3)} for S in (2, 5)],
      [{"q": of(4, 3), "k": of(2, S, 3)} for S in (2, 5)]),
     ("with a batch of one", "the others",

@@ -318,7 +318,7 @@ TABLE = {
          lambda layer, x, head: R["without_head"](layer.requires_grad_(False), x, head)),
     ],
     "grouped_attention": [
-        ("key heads repeated", [("scores =", "k.repeat_interleave(group, dim=1)\n    scores =")]),
+        ("KV heads repeated", [("scores =", "k.repeat_interleave(group, dim=1)\n    scores =")]),
     ],
     "continue_text": [
         ("kept outside the cache", kept_outside),

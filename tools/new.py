@@ -65,7 +65,7 @@ correct solution counts, unless the exercise rules it out.
 ⏳ not attempted yet · ❌ wrong, with a hint · ✅ correct"""
 DONE = """## What you have done
 
-The results of checks that you run in the folder `exercises` are saved. Here they are for all \
+The results of checks that you run in the `exercises` folder are saved. Here they are for all \
 lessons:"""
 BACK = "[Back to lesson {lesson}](../notebooks/{file}) · [the solutions](../solutions/{solutions})"
 LESSON = [

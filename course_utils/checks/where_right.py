@@ -178,7 +178,7 @@ def _size(name):
     return size
 
 
-def _key_heads(p):
+def _kv_heads(p):
     """Return how many heads the keys have, if queries (Hq, D) come without a batch; else None."""
     q, k = p.args.get("q"), p.args.get("k")
     both = isinstance(q, torch.Tensor) and isinstance(k, torch.Tensor)
@@ -229,11 +229,11 @@ PROPERTIES = [
     (lambda p: _L(p) == 1, "with one query", "those with several"),
     (lambda p: _S(p) == 1, "with one key", "those with several"),
     (
-        lambda p: any(t.ndim > 2 and len(t) == 1 for t in _tensors(p)) and not _key_heads(p),
+        lambda p: any(t.ndim > 2 and len(t) == 1 for t in _tensors(p)) and not _kv_heads(p),
         "with a batch of one",
         "the others",
     ),
-    (lambda p: _key_heads(p) == 1, "with one key head", "those with several"),
+    (lambda p: _kv_heads(p) == 1, "with one KV head", "those with several"),
     (
         lambda p: all(t.isfinite().all() for t in _numbers(p)),
         "without infinite or NaN entries",

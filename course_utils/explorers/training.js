@@ -100,7 +100,7 @@ function finding(step) {
   if (step === last.step || halves.includes(null)) return "";
   const [first, second] = halves.map(({ at }) => at).sort((a, b) => a - b);
   if (step < first || step > second) return "";
-  return `; found: halfway up: the ${halves.map(({ text }) => text).join(" and the ")}`;
+  return `; found: halfway to its final score: the ${halves.map(({ text }) => text).join(" and the ")}`;
 }
 
 export function picture(svg, update) {

@@ -1,4 +1,4 @@
-"""5.7: H query heads share H_kv heads of keys and values, without copies."""
+"""5.7: H query heads share H_kv KV heads, without copies."""
 
 import torch
 import torch.nn.functional as F
@@ -87,7 +87,7 @@ def run(answer, q, k, v):
         found = call_with_clones(answer, q, k, v)
     group = q.shape[1] // k.shape[1]
     if any(repeats(made, x, group) for made in results.held() for x in (k, v)):
-        raise NamedMistake("key heads repeated", REPEATED, found)
+        raise NamedMistake("KV heads repeated", REPEATED, found)
     return found
 
 
@@ -103,12 +103,12 @@ CAUSAL = [
 ]  # fmt: skip
 
 MISTAKES = [
-    ("key heads take turns",
+    ("KV heads take turns",
      "With H = 6 and H_kv = 2, your query heads use KV heads 0 1 0 1 0 1. They must use 0 0 0 1 1 "
      "1. Reshape q to (B, H_kv, (H / H_kv) · L, d_k), so that neighboring query heads share a KV "
      "head.",
      (GROUPED, "k, v = k.repeat(1, group, 1, 1), v.repeat(1, group, 1, 1)")),
-    ("divided by the key heads",
+    ("divided by the KV heads",
      "You get this result, or an error, if query head h uses KV head h // H_kv. But each group has "
      "H / H_kv query heads, so h must be divided by H / H_kv. Reshape q to (B, H_kv, (H / H_kv) · "
      "L, d_k), which gives each group its own KV head.",
@@ -121,7 +121,7 @@ MISTAKES = [
      "You get this result, or an error, if you reshape the output to width d_k, which changes its "
      "other dimensions. The output must be as wide as the values. Reshape it to (B, H, L, d_v).",
      ("out.reshape(B, H, L, -1)", "out.reshape(B, -1, L, d_k)")),
-    ("first key head for all",
+    ("first KV head for all",
      "All of your query heads use the first KV head. That is right only if H_kv = 1. Let each "
      "group use its own KV head.",
      (GROUPED, "k, v = k[:, :1], v[:, :1]")),
@@ -138,7 +138,7 @@ MISTAKES = [
      "groups share a KV head. Reshape q directly from (B, H, L, d_k) to (B, H_kv, (H / H_kv) · L, "
      "d_k).",
      (GROUPED, GROUPED.replace("q.reshape", "q.transpose(1, 2).reshape"))),
-    ("key heads averaged",
+    ("KV heads averaged",
      "You average the KV heads. That is right only if H_kv = 1. Let each group use its own KV "
      "head.",
      (GROUPED, "k, v = k.mean(dim=1, keepdim=True), v.mean(dim=1, keepdim=True)")),
@@ -212,7 +212,7 @@ MISTAKES = [
      "Output and weights are in the wrong order. Return the output first.",
      (BACK, "weights.reshape(B, H, L, -1), out.reshape(B, H, L, -1)")),
     ("grouped scaled twice", SCALED_TWICE, (" / d_k**0.5", " / d_k")),
-    ("key heads not shared",
+    ("KV heads not shared",
      "Right if H_kv is 1 or H, but an error otherwise. You get the error if H query heads must "
      "broadcast with H_kv KV heads. Reshape q to (B, H_kv, (H / H_kv) · L, d_k), so that each KV "
      "head serves H / H_kv neighboring query heads.",
@@ -221,7 +221,7 @@ MISTAKES = [
      "Your weights sum to 1 over the query heads of a group. The weights of each query must sum to "
      "1 over the keys, so use `dim=-1`.",
      ("scores.softmax(dim=-1)", "scores.unflatten(2, (group, L)).softmax(dim=2).flatten(2, 3)")),
-    ("softmax over the key heads",
+    ("softmax over the KV heads",
      "Your weights sum to 1 over the KV heads. The weights of each query must sum to 1 over the "
      "keys, so use `dim=-1`.",
      ("scores.softmax(dim=-1)", "scores.softmax(dim=1)")),

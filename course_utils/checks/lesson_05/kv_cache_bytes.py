@@ -45,7 +45,7 @@ MISTAKES = [
      "You get this result if you count one KV head for each query head, or KV heads of width "
      "d_model / num_kv_heads. Count num_kv_heads heads of width d_model / num_heads.",
      ("num_kv_heads * d_k", "d_model")),
-    ("width by key heads",
+    ("width by KV heads",
      "You get this result if you count num_heads / num_kv_heads KV heads, or one KV head of width "
      "d_model / num_kv_heads. Count num_kv_heads heads of width d_model / num_heads.",
      ("num_kv_heads * d_k", "d_model // num_kv_heads")),
@@ -58,7 +58,7 @@ MISTAKES = [
      "heads, so with fewer of them the cache is smaller. Count num_kv_heads heads of width d_model "
      "/ num_heads.",
      ("num_kv_heads * d_k", "d_model * (num_heads // num_kv_heads)")),
-    ("key heads at full width",
+    ("KV heads at full width",
      "In your result, each KV head is d_model wide. A head is only d_model / num_heads wide. Count "
      "that width for each KV head.",
      ("d_model // num_heads", "d_model")),
@@ -86,7 +86,7 @@ MISTAKES = [
      "Your result is in GB. Return it in bytes.",
      ("* bytes_each", "* bytes_each / 10**9")),
     ("queries kept", NO_QUERIES, ("2 * keys", "(2 * keys + B * S * layers * d_model)")),
-    ("queries kept for key heads", NO_QUERIES, ("2 * keys", "3 * keys")),
+    ("queries kept for KV heads", NO_QUERIES, ("2 * keys", "3 * keys")),
     ("weights kept, no keys",
      "Your result grows as S² and contains num_heads, as if you counted attention weights. "
      "Weights are not in the cache. Count the keys and values, num_kv_heads heads of width "

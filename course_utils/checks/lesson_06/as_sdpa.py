@@ -1,4 +1,4 @@
-"""6.8: a temperature, shared key heads and an inverted mask, in one call of SDPA."""
+"""6.8: a temperature, shared KV heads and an inverted mask, in one call of SDPA."""
 
 import torch
 import torch.nn.functional as F
@@ -77,7 +77,7 @@ FINITE = "~ignore", "ignore.to(q.dtype) * -1e9"
 
 MISTAKES = [
     ("ported wrongly",
-     "Your code still has both bugs. Try two key heads for four query heads, with different "
+     "Your code still has both bugs. Try two KV heads for four query heads, with different "
      "numbers in each head of v. Then try a query that must ignore everything.",
      IN_TURN,
      FINITE),
@@ -138,7 +138,7 @@ MISTAKES = [
      ("~ignore", "ignore.to(q.dtype) * -INF")),
     ("queries reordered",
      "Your output has the heads of q in another order. You get this result if you reorder q for "
-     "the groups. Query heads that share a key head are neighbors already, so leave q as it is.",
+     "the groups. Query heads that share a KV head are neighbors already, so leave q as it is.",
      ("return F", "q = q.unflatten(1, (-1, k.shape[1])).transpose(1, 2).flatten(1, 2)\n"
       "    return F")),
     ("mask reversed",
@@ -146,8 +146,8 @@ MISTAKES = [
      "it.",
      ("~ignore", "~ignore.flip(-1)")),
     ("heads in turn",
-     "Your query heads take turns with the key heads, as `repeat` arranges them: 0 1 0 1 with two "
-     "key heads. Query head h must use key head h // (Hq / Hkv). Use enable_gqa or "
+     "Your query heads take turns with the KV heads, as `repeat` arranges them: 0 1 0 1 with two "
+     "KV heads. Query head h must use KV head h // (Hq / Hkv). Use enable_gqa or "
      "repeat_interleave.",
      IN_TURN),
     ("values in turn",
@@ -163,7 +163,7 @@ MISTAKES = [
      ("return F", "k = k.repeat(1, q.shape[1] // k.shape[1], 1, 1)\n    "
       "v = v.repeat_interleave(q.shape[1] // v.shape[1], 1)\n    return F")),
     ("heads not shared",
-     "You get an error, because SDPA shares key heads only if you ask for it. Pass "
+     "You get an error, because SDPA shares KV heads only if you ask for it. Pass "
      "enable_gqa=True.",
      (", enable_gqa=True", "")),
     ("scaled twice",
@@ -186,8 +186,8 @@ MISTAKES = [
      "Your output is divided by the temperature. Divide the scores by it, before the softmax.",
      ("d_k**0.5 * temperature", "d_k**0.5"),
      ("gqa=True)", "gqa=True) / temperature")),
-    ("first key head for all",
-     "All your query heads use the first key head. Each group of query heads has its own key "
+    ("first KV head for all",
+     "All your query heads use the first KV head. Each group of query heads has its own KV "
      "head. Pass enable_gqa=True.",
      ("(q, k, v, attn", "(q, k[:, :1], v[:, :1], attn")),
     ("neither factor",

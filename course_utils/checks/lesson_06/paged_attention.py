@@ -225,8 +225,8 @@ MISTAKES = [
     ("first table for all",
      "You use the first text's table for all texts. Use each text's own table.",
      ("table[start // page]", "tables[0][min(start // page, len(tables[0]) - 1)]")),
-    ("key heads take turns",
-     "Your query heads take turns with the key heads: with two key heads, the order is 0 1 0 1. "
+    ("KV heads take turns",
+     "Your query heads take turns with the KV heads: with two KV heads, the order is 0 1 0 1. "
      "Neighboring query heads must share one, in the order 0 0 1 1.",
      (GROUPS, "query.unflatten(0, (-1, H_kv)).transpose(0, 1)"),
      (".flatten(0, 1))",
@@ -236,8 +236,8 @@ MISTAKES = [
      "Return them in the order of q.",
      (GROUPS,
       "query.unflatten(0, (-1, H_kv)).transpose(0, 1)")),
-    ("first key head for all",
-     "All your query heads use the first key head. Each group of H / H_kv neighboring query "
+    ("first KV head for all",
+     "All your query heads use the first KV head. Each group of H / H_kv neighboring query "
      "heads has its own.",
      ("k.mT", "k[:1].mT"),
      ("scores, v)", "scores, v[:1])")),

@@ -1,4 +1,4 @@
-"""6b.2: which head of keys and values a query head reads, and where it lies."""
+"""6b.2: which KV head a query head reads, and where it is."""
 
 import torch
 
@@ -97,25 +97,25 @@ BATCH = "batch * (tl.num_programs(0) // GROUP) * S * D"
 
 MISTAKES = [
     ("heads take turns",
-     "Your query heads cycle through the key heads: 0, 1, 0, 1 if there are 4 query heads and 2 "
-     "key heads. Neighboring query heads must share a key head: 0, 0, 1, 1. Use head // GROUP.",
+     "Your query heads cycle through the KV heads: 0, 1, 0, 1 if there are 4 query heads and 2 "
+     "KV heads. Neighboring query heads must share a KV head: 0, 0, 1, 1. Use head // GROUP.",
      (KV, "kv_head = head % (tl.num_programs(0) // GROUP)")),
     ("place in the group",
      "Your result is what you get with head % GROUP, which is the position of a query head within "
-     "its group. You need the number of the group, because each group has one key head. Use head "
+     "its group. You need the number of the group, because each group has one KV head. Use head "
      "// GROUP.",
      (KV, "kv_head = head % GROUP")),
     ("divided by the heads",
-     "Your result is what you get if head is divided by the number of key heads. But GROUP query "
-     "heads share one key head. Use head // GROUP.",
+     "Your result is what you get if head is divided by the number of KV heads. But GROUP query "
+     "heads share one KV head. Use head // GROUP.",
      (KV, "kv_head = head // (tl.num_programs(0) // GROUP)")),
     ("first head for all",
-     "All your query heads read the first head of keys and values. Each group of GROUP query "
-     "heads has its own key head. Use head // GROUP.",
+     "All your query heads read the first KV head. Each group of GROUP query heads has its own KV "
+     "head. Use head // GROUP.",
      (KV, "kv_head = head * 0")),
     ("own head",
-     "Your kernel reads past the end of the cache. There are GROUP times fewer key heads than "
-     "query heads, because GROUP neighboring query heads share one. Use head // GROUP as the key "
+     "Your kernel reads past the end of the cache. There are GROUP times fewer KV heads than "
+     "query heads, because GROUP neighboring query heads share one. Use head // GROUP as the KV "
      "head.",
      (KV, "kv_head = head")),
     ("keys of the group, values of the first",
@@ -129,21 +129,21 @@ MISTAKES = [
     ("first of the group",
      "Your kernel reads past the end of the cache. This happens with head // GROUP * GROUP, which "
      "is the first query head of the group. You need the number of the group, because each group "
-     "has one key head. Use head // GROUP.",
+     "has one KV head. Use head // GROUP.",
      (KV, "kv_head = head // GROUP * GROUP")),
     ("batch and head exchanged",
      "You swap the strides of batch and head. Multiply the batch index by k_b and v_b, and the "
-     "index of the key head by k_h and v_h.",
+     "index of the KV head by k_h and v_h.",
      ("batch * k_b + kv_head * k_h",
       "kv_head * k_b + batch * k_h"), ("batch * v_b + kv_head * v_h",
       "kv_head * v_b + batch * v_h")),
     ("batch and head exchanged for the keys",
      "`v_at` is right, but in `k_at` you swap the strides of batch and head. Multiply the batch "
-     "index by k_b, and the index of the key head by k_h.",
+     "index by k_b, and the index of the KV head by k_h.",
      ("batch * k_b + kv_head * k_h", "kv_head * k_b + batch * k_h")),
     ("batch and head exchanged for the values",
      "`k_at` is right, but in `v_at` you swap the strides of batch and head. Multiply the batch "
-     "index by v_b, and the index of the key head by v_h.",
+     "index by v_b, and the index of the KV head by v_h.",
      ("batch * v_b + kv_head * v_h", "kv_head * v_b + batch * v_h")),
     ("one number of each",
      "Your kernel reads one number of each key and value, D times. A key has D numbers, which are "
@@ -180,19 +180,19 @@ MISTAKES = [
      ("* v_s", "* D")),
     ("heads of the keys one after another",
      "Your `k_at` is right only if each head of k starts where the previous one ends. But a cache "
-     "may have unused rows after each head. Multiply the index of the key head by k_h.",
+     "may have unused rows after each head. Multiply the index of the KV head by k_h.",
      ("* k_h", "* S * D")),
     ("heads of the values one after another",
      "Your `v_at` is right only if each head of v starts where the previous one ends. But a cache "
-     "may have unused rows after each head. Multiply the index of the key head by v_h.",
+     "may have unused rows after each head. Multiply the index of the KV head by v_h.",
      ("* v_h", "* S * D")),
     ("heads one after another",
      "Your offsets are right only if each head starts where the previous one ends. But a cache may "
-     "have unused rows after each head. Multiply the index of the key head by k_h in `k_at` and by "
+     "have unused rows after each head. Multiply the index of the KV head by k_h in `k_at` and by "
      "v_h in `v_at`.",
      ("* k_h", "* S * D"), ("* v_h", "* S * D")),
     ("strides of heads exchanged",
-     "You multiply the index of the key head by v_h in `k_at` and by k_h in `v_at`. But k and v "
+     "You multiply the index of the KV head by v_h in `k_at` and by k_h in `v_at`. But k and v "
      "may have different strides. Use k_h in `k_at` and v_h in `v_at`.",
      (K_AT, K_AT.replace("* k_h", "* v_h")), (V_AT, V_AT.replace("* v_h", "* k_h"))),
     ("items one after another",
@@ -217,7 +217,7 @@ MISTAKES = [
      "have different strides. Multiply batch by v_b.",
      (V_AT, V_AT.replace("v_b", "k_b"))),
     ("stride of the keys for the heads of values",
-     "`k_at` is right, but in `v_at` you multiply the index of the key head by k_h. This is a "
+     "`k_at` is right, but in `v_at` you multiply the index of the KV head by k_h. This is a "
      "stride of k, and v may have different strides. Multiply it by v_h.",
      (V_AT, V_AT.replace("* v_h", "* k_h"))),
     ("all as if whole",
@@ -234,18 +234,18 @@ MISTAKES = [
      "v_h and v_s.",
      (V_AT, "((batch * (tl.num_programs(0) // GROUP) + kv_head) * S + j[:, None]) * D")),
     ("strides exchanged",
-     "You swap the strides of heads and rows. Multiply the index of the key head by k_h and j by "
+     "You swap the strides of heads and rows. Multiply the index of the KV head by k_h and j by "
      "k_s in `k_at`, and use v_h and v_s in the same way in `v_at`.",
      ("kv_head * k_h + j[:, None] * k_s",
       "kv_head * k_s + j[:, None] * k_h"), ("kv_head * v_h + j[:, None] * v_s",
       "kv_head * v_s + j[:, None] * v_h")),
     ("strides of the keys exchanged",
      "`v_at` is right, but in `k_at` you swap the strides of heads and keys. Multiply the index of "
-     "the key head by k_h, and j by k_s.",
+     "the KV head by k_h, and j by k_s.",
      ("kv_head * k_h + j[:, None] * k_s", "kv_head * k_s + j[:, None] * k_h")),
     ("strides of the values exchanged",
      "`k_at` is right, but in `v_at` you swap the strides of heads and values. Multiply the index "
-     "of the key head by v_h, and j by v_s.",
+     "of the KV head by v_h, and j by v_s.",
      ("kv_head * v_h + j[:, None] * v_s", "kv_head * v_s + j[:, None] * v_h")),
     ("strides of rows times D",
      "In your offsets, neighboring keys and neighboring values are D times too far apart. The "
@@ -256,8 +256,8 @@ MISTAKES = [
      "strides k_s and v_s already lead from one row to the next. Multiply j by k_s or v_s alone.",
      ("* k_s", "* k_s * BLOCK"), ("* v_s", "* v_s * BLOCK")),
     ("strides of heads times S",
-     "In your offsets, neighboring key heads are S times too far apart. The strides k_h and v_h "
-     "already lead from one head to the next. Multiply the index of the key head by k_h or v_h "
+     "In your offsets, neighboring KV heads are S times too far apart. The strides k_h and v_h "
+     "already lead from one head to the next. Multiply the index of the KV head by k_h or v_h "
      "alone.",
      ("* k_h", "* S * k_h"), ("* v_h", "* S * v_h")),
     ("strides of items times the heads",
@@ -265,10 +265,10 @@ MISTAKES = [
      "already lead from one sequence to the next. Multiply the batch index by k_b or v_b alone.",
      ("batch * k_b", "batch * tl.num_programs(0) * k_b"),
      ("batch * v_b", "batch * tl.num_programs(0) * v_b")),
-    ("key heads of the batch numbered",
-     "Your result is what you get if the key heads of the whole batch are numbered consecutively, "
+    ("KV heads of the batch numbered",
+     "Your result is what you get if the KV heads of the whole batch are numbered consecutively, "
      "and this index is multiplied by k_h and v_h. But the next sequence need not start one head "
-     "stride after the last head. Multiply the batch index by k_b and v_b, and only the key head's "
+     "stride after the last head. Multiply the batch index by k_b and v_b, and only the KV head's "
      "index within its sequence by k_h and v_h.",
      ("batch * k_b", "batch * (tl.num_programs(0) // GROUP) * k_h"),
      ("batch * v_b", "batch * (tl.num_programs(0) // GROUP) * v_h")),
@@ -288,11 +288,11 @@ MISTAKES = [
      ("j[:, None] * v_s", "(S - j[:, None]) * v_s")),
     ("multiplied before it is divided",
      "In your result, query heads of one group read from different addresses, as with head * k_h "
-     "// GROUP. They must all read the same key head. Divide first: use head // GROUP * k_h and "
+     "// GROUP. They must all read the same KV head. Divide first: use head // GROUP * k_h and "
      "head // GROUP * v_h.",
      ("kv_head * k_h", "head * k_h // GROUP"), ("kv_head * v_h", "head * v_h // GROUP")),
     ("batch in place of head",
-     "Your result is what you get if batch and head are swapped. Use head // GROUP as the key "
+     "Your result is what you get if batch and head are swapped. Use head // GROUP as the KV "
      "head, and multiply batch by k_b and v_b.",
      (KV, "kv_head = batch // GROUP"), ("batch * k_b", "head * k_b"),
      ("batch * v_b", "head * v_b")),

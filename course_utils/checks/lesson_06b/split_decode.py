@@ -103,7 +103,7 @@ def inputs():
         case(1, 1, 3, 16, 5, values=1e5),  # more splits than keys
         case(1, 1, 1, 16, 2),
         case(1, 1, 79, 16, 40),  # rounded down, a share is 1: too much is left for one part
-        case(6, 3, 35, 16, 3),  # several key heads and several splits
+        case(6, 3, 35, 16, 3),  # several KV heads and several splits
     ]
 
 
@@ -152,7 +152,7 @@ def _unwritten_is_nan():
 
 
 def mixed(x, kv_heads):
-    """Read parts stored as (splits, key heads, group) as (key heads, splits, group)."""
+    """Read parts stored as (splits, KV heads, group) as (KV heads, splits, group)."""
     Hq, splits, *rest = x.shape
     return x.view(kv_heads, splits, Hq // kv_heads, *rest).transpose(1, 2).reshape(x.shape)
 
@@ -216,8 +216,8 @@ MISTAKES = [
      "the natural logarithm, tl.log.",
      (LSE, "m + tl.log2(ell)")),
     ("own head",
-     "Your kernel reads past the end of the cache. There are fewer key heads than query heads, "
-     "because neighboring query heads share one. Use head // (Hq // Hkv) as the key head.",
+     "Your kernel reads past the end of the cache. There are fewer KV heads than query heads, "
+     "because neighboring query heads share one. Use head // (Hq // Hkv) as the KV head.",
      ("head // GROUP * S", "head * S")),
     ("averaged where there are keys",
      "Your result gives all splits with keys the same weight. A split with larger scores must "
@@ -263,9 +263,9 @@ MISTAKES = [
      "All splits of a head write to the same row, so the other rows stay unwritten. Give each "
      "split its own row, for example head * splits + split.",
      ("num_programs(1) + split", "num_programs(1)")),
-    ("parts before key heads",
-     "Your kernel stores the parts in the order (splits, key heads, group), but your merge reads "
-     "them as (key heads, splits, group). Use the same order in both.",
+    ("parts before KV heads",
+     "Your kernel stores the parts in the order (splits, KV heads, group), but your merge reads "
+     "them as (KV heads, splits, group). Use the same order in both.",
      ("row = head * tl.num_programs(1) + split", "row = split * tl.num_programs(0) + head"),
      (MERGED, f"out, lse = (mixed(x, len(k)) for x in (out, lse))\n    {MERGED}")),
     ("splits before heads",
@@ -328,12 +328,12 @@ MISTAKES = [
      "the D numbers of a key are adjacent. Multiply j by D, and add d.",
      (AT, "head // GROUP * S * D + j[:, None] + d[None, :] * S")),
     ("heads of a split's length",
-     "Your kernel reads key heads as if each had only the keys of one split. A head has S keys. "
-     "Multiply the index of the key head by S * D.",
+     "Your kernel reads KV heads as if each had only the keys of one split. A head has S keys. "
+     "Multiply the index of the KV head by S * D.",
      (AT, AT.replace("* S", "* share"))),
     ("heads of one key",
-     "Your kernel reads key heads as if each had only one key. A head has S keys. Multiply the "
-     "index of the key head by S * D.",
+     "Your kernel reads KV heads as if each had only one key. A head has S keys. Multiply the "
+     "index of the KV head by S * D.",
      (AT, AT.replace("* S", ""))),
     ("keys for values",
      "Your result is what you get if both keys and values are loaded from k. Load the values from "
@@ -383,8 +383,8 @@ MISTAKES = [
      "its splits must sum to 1. Use softmax over the splits.",
      (MERGED, "weights = lse.softmax(dim=0)")),
     ("heads take turns",
-     "Your query heads cycle through the key heads: 0, 1, 0, 1 if there are 4 query heads and 2 "
-     "key heads. Neighboring query heads must share a key head: 0, 0, 1, 1. Use head // (Hq // "
+     "Your query heads cycle through the KV heads: 0, 1, 0, 1 if there are 4 query heads and 2 "
+     "KV heads. Neighboring query heads must share a KV head: 0, 0, 1, 1. Use head // (Hq // "
      "Hkv).",
      ("head // GROUP * S", "head % (tl.num_programs(0) // GROUP) * S")),
     ("last keys dropped",
@@ -440,9 +440,9 @@ MISTAKES = [
      "Your result uses only the split with the largest lse, but all splits count. Weight the "
      "outputs by the softmax of their lse.",
      (MERGED, "weights = (lse == lse.amax(-1, keepdim=True)).float()")),
-    ("first head of keys for all",
-     "All your query heads read the first head of keys and values. Only neighboring query heads "
-     "share a key head. Use head // (Hq // Hkv) as the key head.",
+    ("first KV head for all",
+     "All your query heads read the first KV head. Only neighboring query heads share a KV head. "
+     "Use head // (Hq // Hkv) as the KV head.",
      ("head // GROUP * S + ", "")),
     ("divided by d",
      "Your scores are divided by D. Divide them by √D, and check that you scale only once.",

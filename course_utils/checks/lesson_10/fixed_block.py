@@ -58,8 +58,8 @@ def inputs():
         (x / 500, *others),  # so small that the norm's 1e-5 counts
         probe(1, 5, 4, 4, 2, 7),
         probe(2, 4, 2, 6, 3, 9),
-        probe(3, 6, 4, 3, 1, 5),  # one key head for all
-        probe(1, 3, 6, 2, 2, 11),  # a key head for each
+        probe(3, 6, 4, 3, 1, 5),  # one KV head for all
+        probe(1, 3, 6, 2, 2, 11),  # a KV head for each
         probe(2, 1, 2, 4, 2, 3),  # one token
     ]
 
@@ -68,7 +68,7 @@ ROTATED = "q, k = rotary(q, at, interleaved=True), rotary(k, at, interleaved=Tru
 REPEATED = "k.repeat_interleave(group, dim=1), v.repeat_interleave(group, dim=1)"
 # The wrong lines of the exercise, by name: what to say, and the edit.
 GIVEN = {
-    "key heads in the wrong order": (
+    "KV heads in the wrong order": (
         "Your query heads use the wrong KV heads. With six query heads and three KV heads, query "
         "heads 0 and 1 share KV head 0. Use repeat_interleave, not repeat.",
         (REPEATED, "k.repeat(1, group, 1, 1), v.repeat(1, group, 1, 1)"),
@@ -187,10 +187,10 @@ MISTAKES = [
     ("only values rotated", "You rotate only the values. A score depends on the distance between "
      "two tokens only if q and k are rotated. Rotate q and k, and leave v as it is.",
      (ROTATED, "v = rotary(v, at, interleaved=True)")),
-    ("repeated once for each key head", NUM_KV,
+    ("repeated once for each KV head", NUM_KV,
      (REPEATED, "k.repeat_interleave(num_kv_heads, dim=1), "
                 "v.repeat_interleave(num_kv_heads, dim=1)")),
-    ("repeated once for each key head, and cut", NUM_KV,
+    ("repeated once for each KV head, and cut", NUM_KV,
      (REPEATED, "k.repeat_interleave(num_kv_heads, dim=1)[:, :num_heads], "
                 "v.repeat_interleave(num_kv_heads, dim=1)[:, :num_heads]")),
     ("rotated before the split", "You rotate q and k before you split the heads. Then "

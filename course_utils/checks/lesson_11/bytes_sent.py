@@ -1,4 +1,4 @@
-"""11.5: the bytes that a rank sends in a training step, with fewer key heads."""
+"""11.5: the bytes that a rank sends in a training step, with fewer KV heads."""
 
 from course_utils.checks.exercise import Exercise
 from course_utils.checks.lesson_11._whole_numbers import in_a_tuple
@@ -98,7 +98,7 @@ MISTAKES = [
      "Your ring sends keys and values W times in the backward pass. Only the gradients must "
      "return to their own rank, so count W − 1 for keys and values.",
      (RING, "(W - 1) * block + 2 * W * block")),
-    ("as many key heads",
+    ("as many KV heads",
      "You count H heads for the keys and values. They have only H_kv, so use H_kv for them in the "
      "all-to-all and in the ring.",
      (MOVED, "n * 4 * H * d"), ("2 * n * H_kv * d", "2 * n * H * d")),

@@ -80,11 +80,11 @@ MISTAKES = [
      ("d_v * 4", "d_v * 2")),
     ("cache grows with query heads",
      "Your cache has H heads, but H is the number of heads in a linear layer. An attention layer "
-     "has H_kv heads for keys and values, so use H_kv there.",
+     "has H_kv KV heads, so use H_kv there.",
      ("cache = 2 * L * H_kv", "cache = 2 * L * H"), ("per_token = 2 * H_kv", "per_token = 2 * H")),
-    ("states of the key heads",
-     "Your linear layers have H_kv states. H_kv is the number of key–value heads of an attention "
-     "layer. A linear layer has one state for each of its H heads, so use H.",
+    ("states of the KV heads",
+     "Your linear layers have H_kv states. H_kv is the number of KV heads of an attention layer. "
+     "A linear layer has one state for each of its H heads, so use H.",
      ("state = H *", "state = H_kv *")),
     ("one head",
      "Your linear layers hold a single state each. Each of the H heads has its own, so multiply "
