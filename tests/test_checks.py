@@ -5,6 +5,7 @@
 
 import gc
 import inspect
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +21,7 @@ from course_utils.checks.exercise import EXERCISES, Exercise
 from course_utils.checks.judge import WrongAnswer
 from course_utils.checks.lesson_07._suspects import suspect
 from course_utils.checks.source_edits import RowDoesNotFit, edited
-from wrong_answers import WRONG
+from wrong_answers import MIRRORED, WRONG
 
 RIGHT = [(e.name, place) for e in EXERCISES.values() for place in range(len(e.also_right) + 1)]
 MISTAKES = [(e.name, m) for e in EXERCISES.values() for m in e.mistakes]
@@ -55,6 +56,15 @@ def test_a_wrong_answer_is_refused_and_only_its_own_mistake_named(name, mistake,
         pytest.fail(f"tests/wrong_answers.py, {name}: adapt the edit to the reference: {error}")
     verdict = check(answer, name)
     assert (verdict.status, verdict.mistake) == ("wrong", mistake), verdict
+
+
+@pytest.mark.parametrize("name, mistake, answer", MIRRORED, ids=label)
+def test_mistakes_that_mirror_each_other_are_told_apart(name, mistake, answer):
+    right = EXERCISES[name].reference
+    where = "MIRRORED in tests/wrong_answers.py"
+    answer = partial(answer, right) if callable(answer) else edited(right, where, answer)
+    told, file = check(answer, name).mistake, file_of(EXERCISES[name])
+    assert told == mistake, f"{file}: has {told!r} the answer of {mistake!r}?"
 
 
 @pytest.mark.parametrize("name, mistake", MISTAKES, ids=label)
