@@ -5,6 +5,8 @@ the exercise's own ``run`` or by its gradients. An answer is a function or class
 new) of pieces of the exercise's right answer, as in a row of MISTAKES.
 """
 
+from functools import partial
+
 import torch
 import torch.nn.functional as F
 
@@ -464,21 +466,15 @@ TABLE = {
 MIRRORED = [
     ("dot", "first left out", lambda r, a, b: r(a[1:], b[1:])),
     ("project_qkv", "query and key swapped", lambda r, x, q, k, v: r(x, k, q, v)),
-    ("cosine_attention", "only keys normalized", ("F.normalize(q, dim=-1)", "q")),
     ("merge", "only the last two", lambda r, parts: r(parts[-2:])),
     ("padding_mask", "one token too many", lambda r, n, S: r(n + 1, S)),
     ("sliding_window_mask", "window and itself", lambda r, L, n, sinks: r(L, n + 1, sinks)),
     ("prefix_mask", "prefix too long", lambda r, L, n: r(L, n + 1)),
-    ("prefix_mask", "the longest prefix for all", lambda r, L, n: r(L, n.max().expand_as(n))),
     ("packed_mask", "larger numbers allowed", ("None] == ids", "None] <= ids")),
     ("continue_text", "one token too many", lambda r, *args: r(*args[:3], args[3] + 1)),
-    ("bytes_moved", "keys read for each query", lambda r, L, S, d, n, size: r(L, S, d, 1, size)),
-    ("flash_causal", "masked by the first query", ("keys > positions", "keys > positions[0]")),
     ("tiles_to_visit", "last visited counted twice", lambda r, *n: r(*n) + torch.tensor([0, 1])),
-    ("tiles_to_visit", "whole by the last query", ("<= first", "<= last")),
     ("exp2_polynomial", "shifted too far", ("<< 23", "<< 24")),
     ("lazy_rescale", "limit twice as high", lambda r, *args: r(*args[:4], args[4] + 1)),
-    ("lazy_rescale", "last block counted", ("rescales + grown", "grown.long()")),
     ("windowed_kernel", "window one too narrow", ("j < window", "j < window - 1")),
     ("repeat_pattern", "one token too long", lambda r, pattern, n: r(pattern, n + 1)),
     ("repeat_pattern", "starts one later", lambda r, pattern, n: r(pattern, n + 1)[..., 1:]),
@@ -488,28 +484,18 @@ MIRRORED = [
     ("rollout", "first layer only", lambda r, weights: r(weights[:1])),
     ("decode_rotary", "one position too early", ("arange(S - L, S)", "arange(S - L, S) - 1")),
     ("decode_rotary", "query one position late", ("(q, positions)", "(q, positions + 1)")),
-    ("decode_rotary", "last position for all", ("arange(S - L, S)", "full((L,), S - 1)")),
     ("interpolated", "factor rounded down", ("min(1, trained / L)", "1 / max(1, L // trained)")),
     ("rolling_step", "one position apart", ("rotary(q, position)", "rotary(q, position + 1)")),
-    ("sinusoids_at", "frequencies counted from 1", lambda r, at, d: r(at * 1e4 ** (-2 / d), d)),
     ("answer_perplexity", "first of the answer left out", lambda r, x, y, n: r(x, y, n + 1)),
-    ("answer_perplexity", "longest question for all", lambda r, x, y, n: r(x, y, 0 * n + max(n))),
     ("next_token", "a rank too near", ("chosen[:, None])", "(chosen[:, None] - 1).clamp(min=0))")),
-    ("next_token", "smallest nucleus for all", ("(before < top_p)", "(before < top_p).all(0)")),
-    ("is_sink", "last query left out", lambda r, weights: r(weights.roll(1, -2))),
     ("streaming_mask", "one too many", lambda r, L, window, sinks: r(L, window + 1, sinks)),
     ("blocks_received", "one rank too low", lambda r, rank, *rest: r(rank - 1, *rest)),
     ("ring_step", "old output not rescaled", ("share[..., None] * out +", "out +")),
-    ("tile_kinds", "latest with latest", ("q.amin(dim=1)", "q.amax(dim=1)")),
     ("cache_bytes", "window and the newest", ("sizes, S][:3]", "sizes, S - 1][:3]; window += 1")),
-    ("decoupled_scores", "queries one later", ("positions[S - L :]", "positions[S - L :] + 1")),
     ("keep_window", "one position early", ("(window - 1) +", "window +")),
-    ("keep_window", "longest text for all", ("lengths - (", "0 * lengths + lengths.max() - (")),
     ("quantize_per_channel", "rounded up", (".round()", ".ceil()")),
-    ("causal_linear_attention", "features of keys alone", ("F.elu(q) + 1", "q")),
-    ("packed_delta_rule", "larger numbers alone", ("!= text[:, t - 1]", "> text[:, t - 1]")),
     ("state_from_pairs", "first pair missing", lambda r, k, v: r(k[..., 1:, :], v[..., 1:, :])),
-    ("state_from_pairs", "last pair alone", lambda r, k, v: r(k[..., -1:, :], v[..., -1:, :])),
 ]  # fmt: skip
 
 WRONG = [(name, *row) for name, rows in TABLE.items() for row in rows]
+MIRRORED = [(n, m, partial(a, R[n]) if callable(a) else [a]) for n, m, a in MIRRORED]
