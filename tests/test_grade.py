@@ -63,6 +63,8 @@ WRONG = {
     "    while 0 < allowed < 60: pass",
     "soft_lookup": "def soft_lookup(q, k, v): return torch.ones(10 << 30, dtype=torch.uint8)",
 }
+READ = ["course_utils", "tests", ".git", "solutions", "notebooks"]
+READ = dict(zip(RIGHT, (each for each in READ if (ROOT / each).exists()), strict=False))
 # What each student hands in: answers, cells above the first one, and the exercises that get a point
 CLASS = {
     "right": (
@@ -99,11 +101,12 @@ CLASS = {
     ),
     "reader": (
         {
-            "dot_product_scores": f"lines = open({str(ROOT)!r} + '/course_utils/attention.py')\n"
-            "exec(''.join(line for line in lines if 'tiled_attention' not in line))"
+            name: f"from pathlib import Path\npath = Path({str(ROOT / hidden)!r})\n"
+            f"assert path.is_file() or any(path.iterdir())\n{RIGHT[name]}"
+            for name, hidden in READ.items()
         },
         [],
-        {"dot_product_scores"},  # as above
+        {*READ},  # as above
     ),
     "=1+1<script>\x1b": ({"dot": ATTACK}, [], set()),
 }
