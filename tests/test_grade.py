@@ -43,6 +43,7 @@ def dot(a, b):
 ATTACK = """
 import glob, os, shutil
 def dot(a, b):
+    assert "TOKEN" not in os.environ, "it reads others' work"
     for path in glob.glob(FOLDER + "/**", recursive=True):
         try:
             with open(path) as file: text = file.read()
@@ -136,7 +137,7 @@ def hand_in(path, answers, above=()):
 def run(folder, *arguments):
     """Run the command on the folder ``submitted``; return what it prints and the rows."""
     command = [sys.executable, "-m", "course_utils.grade", "submitted", *arguments]
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "TOKEN": "1"}
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     with open(folder / "grades.csv", newline="", encoding="utf-8") as file:

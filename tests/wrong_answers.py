@@ -479,7 +479,6 @@ MIRRORED = [
     ("next_token", "a rank too near", ("chosen[:, None])", "(chosen[:, None] - 1).clamp(min=0))")),
     ("streaming_mask", "one too many", lambda r, L, window, sinks: r(L, window + 1, sinks)),
     ("blocks_received", "one rank too low", lambda r, rank, *rest: r(rank - 1, *rest)),
-    ("cache_bytes", "window and the newest", ("sizes, S][:3]", "sizes, S - 1][:3]; window += 1")),
     ("keep_window", "one position early", ("(window - 1) +", "window +")),
     ("quantize_per_channel", "rounded up", (".round()", ".ceil()")),
     ("state_from_pairs", "first pair missing", lambda r, k, v: r(k[..., 1:, :], v[..., 1:, :])),
