@@ -5,6 +5,7 @@ value adds 0 · v = 0.
 """
 
 import itertools
+from functools import partial
 
 import pytest
 import torch
@@ -20,6 +21,7 @@ from course_utils.attention import (
     merge_heads,
     padding_mask,
     prefix_mask,
+    rotary,
     sliding_window_mask,
     split_heads,
     tiled_attention,
@@ -54,6 +56,20 @@ def test_a_mask_entry_by_entry(mask, shape, allowed):
     rows = mask.reshape(-1, *shape[-2:]) if mask.numel() else mask[None]
     for b, i, j in itertools.product(*map(range, rows.shape)):
         assert rows[b, i, j] == allowed(b, i, j), (b, i, j)
+
+
+N = torch.ones(2, 3, dtype=torch.int, device="meta")
+X = torch.ones(2, 3, 4, device="meta")
+
+
+@pytest.mark.parametrize(
+    "function, args",
+    [(padding_mask, (N[0], 4)), (document_mask, (N,)), (attention, (X, X, X, N[:, None] > 1))]
+    + [(partial(tiled_attention, is_causal=True), (X, X, X)), (rotary, (X, N))],
+)
+def test_all_is_computed_where_the_inputs_are(function, args):
+    result = function(*args)
+    assert all(each.is_meta for each in (result if isinstance(result, tuple) else [result]))
 
 
 def test_upper_left_is_the_alignment_of_pytorchs_is_causal():

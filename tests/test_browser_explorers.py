@@ -145,6 +145,10 @@ def test_enter_runs_the_cell_below_from_every_control_and_escape_leaves_it(page,
         assert state == [cell, "command"], key
         assert control.evaluate("element => element.isTheSame"), "the explorer was drawn again"
     pointed_at(output, kind)
+    page.keyboard.press("Meta+Enter")  # which runs the cell only on a Mac
+    page.wait_for_function(f"{NOTEBOOK}.activeCellIndex === {below}")
+    page.keyboard.press("Escape")
+    pointed_at(output, kind)
     page.keyboard.press("Alt+Enter")  # which adds a cell as well
     page.wait_for_function(f"{NOTEBOOK}.mode === 'edit'")
     assert page.evaluate(f"{NOTEBOOK}.activeCellIndex") == below + 1
@@ -176,6 +180,17 @@ def test_keys_in_an_explorer_are_no_shortcuts_of_jupyterlab(page, name, kind):
     assert page.locator(".jp-Cell").count() == cells
     assert page.get_by_role("dialog").count() == 0
     page.keyboard.press("Escape")
+
+
+def test_a_finger_that_draws_does_not_scroll_the_page(page):
+    picture = output_of(page, "similarity_explorer").locator(PICTURE)
+    box = picture.bounding_box()
+    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    finger = page.context.new_cdp_session(page)
+    for n, kind in enumerate(["Start", *["Move"] * 8, "End"]):
+        points = [] if kind == "End" else [{"x": x, "y": y - 10 * n}]
+        finger.send("Input.dispatchTouchEvent", {"type": f"touch{kind}", "touchPoints": points})
+    assert picture.bounding_box() == box
 
 
 def test_python_and_the_user_move_the_same_explorer(page):

@@ -20,7 +20,7 @@ from course_utils.checks.exercise import EXERCISES, Exercise
 from course_utils.checks.judge import WrongAnswer
 from course_utils.checks.lesson_07._suspects import suspect
 from course_utils.checks.source_edits import RowDoesNotFit, edited
-from wrong_answers import WRONG
+from wrong_answers import MIRRORED, WRONG
 
 RIGHT = [(e.name, place) for e in EXERCISES.values() for place in range(len(e.also_right) + 1)]
 MISTAKES = [(e.name, m) for e in EXERCISES.values() for m in e.mistakes]
@@ -47,7 +47,7 @@ def test_a_right_answer_passes_however_it_is_written(name, place):
     )
 
 
-@pytest.mark.parametrize("name, mistake, answer", WRONG, ids=label)
+@pytest.mark.parametrize("name, mistake, answer", WRONG + MIRRORED, ids=label)
 def test_a_wrong_answer_is_refused_and_only_its_own_mistake_named(name, mistake, answer):
     try:
         answer = answer if callable(answer) else edited(EXERCISES[name].reference, "row", *answer)

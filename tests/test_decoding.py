@@ -136,6 +136,14 @@ def test_a_text_does_not_depend_on_the_others_if_parts_are_given():
     assert all(torch.equal(a[2:], b) for a, b in zip(together, alone, strict=True))
 
 
+def test_a_length_above_the_slots_counts_as_all():  # it is not checked on a GPU
+    q, k, v = draw(13, 2, 2, 1, 1, 64, 16)
+    caches = [k[:, :, :40], v[:, :, :40]]  # with more behind them in memory
+    lengths = torch.tensor([[45, 40], [40, 40]], device=DEVICE)
+    got, right = (decoding.attend_to_parts(q, *caches, 2, each) for each in lengths)
+    assert all(map(torch.equal, got, right))
+
+
 def test_a_cache_may_have_any_strides():
     q, k, v = draw(7, 2, 2, 2, 2, 60, 16)
     layouts = [

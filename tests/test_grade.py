@@ -42,6 +42,7 @@ def dot(a, b):
 ATTACK = """
 import glob, os, shutil
 def dot(a, b):
+    assert "TOKEN" not in os.environ, "it reads others' work"
     for path in glob.glob(FOLDER + "/**", recursive=True):
         try:
             with open(path) as file: text = file.read()
@@ -62,6 +63,8 @@ WRONG = {
     "    while 0 < allowed < 60: pass",
     "soft_lookup": "def soft_lookup(q, k, v): return torch.ones(10 << 30, dtype=torch.uint8)",
 }
+READ = ["course_utils", "tests", ".git", "solutions", "notebooks"]
+READ = dict(zip(RIGHT, (each for each in READ if (ROOT / each).exists()), strict=False))
 # What each student hands in: answers, cells above the first one, and the exercises that get a point
 CLASS = {
     "right": (
@@ -98,11 +101,12 @@ CLASS = {
     ),
     "reader": (
         {
-            "dot_product_scores": f"lines = open({str(ROOT)!r} + '/course_utils/attention.py')\n"
-            "exec(''.join(line for line in lines if 'tiled_attention' not in line))"
+            name: f"from pathlib import Path\npath = Path({str(ROOT / hidden)!r})\n"
+            f"assert path.is_file() or any(path.iterdir())\n{RIGHT[name]}"
+            for name, hidden in READ.items()
         },
         [],
-        {"dot_product_scores"},  # as above
+        {*READ},  # as above
     ),
     "=1+1<script>\x1b": ({"dot": ATTACK}, [], set()),
 }
@@ -135,7 +139,8 @@ def graded(tmp_path_factory):
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     done = subprocess.run(
         [sys.executable, "-m", "course_utils.grade", "submitted"], cwd=folder, text=True,
-        env=os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}, capture_output=True,
+        env=os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "TOKEN": "1"},
+        capture_output=True,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     with open(folder / "grades.csv", newline="", encoding="utf-8") as file:

@@ -107,7 +107,8 @@ attention_by_distance softmax logsumexp online_update merge attention decode sha
 split_heads merge_heads MultiHeadAttention grouped_attention MultiHeadSelfAttention tile_update
 flash_forward flash_causal attend_in_parts as_sdpa
 state_from_pairs causal_linear_attention decay_between decayed_in_chunks delta_step gated_delta_rule
-packed_delta_rule chunk_as_map
+packed_delta_rule chunk_as_map decode_rotary partial_rotary rotary_by_tables back_in_order ring_step
+absorbed_attention add_sink decoupled_scores
 """
 
 

@@ -128,6 +128,7 @@ def test_here_installs_into_the_python_that_runs_it(machine, monkeypatch):
     call(monkeypatch, "--here", "--authors", "--gpu")
     assert [sys.executable, *PIP, "-r", "requirements-authors.txt"] in machine.commands
     assert not any("venv" in command for command in machine.commands)
+    assert "install.py --here" in (ROOT / "Dockerfile").read_text()  # its command is on PATH
 
 
 @pytest.mark.parametrize(

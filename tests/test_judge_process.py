@@ -1,9 +1,11 @@
 """Whatever an answer does, it gets its verdict, and the learner's kernel never notices."""
 
+import itertools
 import multiprocessing
 import os
 import textwrap
 import time
+from types import SimpleNamespace
 
 import jupyter_client.manager
 import psutil
@@ -11,7 +13,8 @@ import pytest
 import torch
 
 from course_utils import check
-from course_utils.checks import judge_process
+from course_utils.checks import calls, judge_process, known_results
+from course_utils.checks.exercise import EXERCISES
 
 pytestmark = pytest.mark.slow
 NOTEBOOK = """
@@ -259,6 +262,26 @@ def test_an_answer_that_stops_the_server_is_ended(monkeypatch):
 def test_a_learner_does_not_wait_for_minutes_nor_does_a_laptop_run_out_of_memory():
     assert judge_process.SECONDS < judge_process.PATIENCE <= 60
     assert judge_process.MEMORY <= 4 << 30
+
+
+def test_the_clock_starts_again_for_each_input(monkeypatch):
+    seconds = itertools.count(0, 0.6 * judge_process.SECONDS)
+    used_before = judge_process.MEMORY + 1  # of memory, which is not the answer's
+    monkeypatch.setattr(judge_process, "_used", lambda _: (next(seconds), used_before))
+    waits, messages = itertools.cycle([False, True]), iter([b"", b"", b"", b"verdict"])
+    pipe = SimpleNamespace(poll=lambda _: next(waits), recv_bytes=lambda: next(messages))
+    child = SimpleNamespace(pid=os.getpid(), exitcode=None)
+    assert judge_process._watched(child, pipe) == b"verdict"
+
+
+def test_a_check_says_that_an_input_is_done(monkeypatch):
+    begun, dot = [], EXERCISES["dot"]
+    known_results.expected(dot)  # is known from now on
+    monkeypatch.setattr(calls, "restart_clock", lambda: begun.append(None))
+    assert check(dot.reference).status == "correct"
+    tried = len(begun)
+    results = [*known_results.mistaken.__wrapped__(dot, dot.mistakes[0])]
+    assert tried >= len(results) == len(begun) - tried
 
 
 HOARD = "[b'x' * (1 << 29), __import__('time').sleep(99)]"  # half a gigabyte

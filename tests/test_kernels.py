@@ -310,6 +310,23 @@ def test_where_kernels_do_not_run_plain_pytorch_does(dtype, without_kernels, mon
         flash_attention(*on_gpu)  # warns only once
 
 
+@pytest.mark.parametrize(
+    "gpu, row",  # the row of TILES, or None where the kernels do not run
+    [((7, 5), None), ((8, 0), (8, 0)), ((8, 6), (8, 6)), ((8, 9), (8, 6)), ((9, 0), (9, 0))]
+    + [((10, 0), (10, 0)), ((10, 3), (10, 0)), ((12, 0), (12, 0)), ((12, 1), (12, 0))],
+)
+def test_each_gpu_gets_what_suits_it(gpu, row, monkeypatch):
+    monkeypatch.setattr(kernels, "INTERPRETED", False)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: gpu)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "Some GPU")
+    assert (kernels.why_not("cuda") is None) == (row is not None)
+    x = torch.zeros(1, 1, 16, 256, dtype=torch.float16)
+    if row:
+        assert kernels._tiles(kernels._backward_q, x) == kernel_tiles.TILES[row][256].backward_q
+        described = isinstance(kernels._argument(x, 16), kernels.TensorDescriptor)
+        assert described == (row in [(9, 0), (10, 0)])
+
+
 GPUS = [(8, 0), (8, 6), (8, 9), (9, 0), (10, 0), (12, 0)]
 # Both ways to copy, all kinds of product, both formats, the narrowest head, and the widest where
 # shared memory, registers and tensor memory are shortest.

@@ -99,8 +99,17 @@ def test_every_command_and_option_of_the_package_that_a_document_names_exists(do
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_every_setting_and_file_that_a_document_names_exists(document):
     code = read("Makefile") + read("tests/sampling.py") + "ATEN_CPU_CAPABILITY COURSE_STRICT"
+    others = "Dockerfile", "install.py", "course_utils/course_folder.py", "course_utils/grade.py"
+    code += "".join(map(read, [*others, "tools/mark_for_nbgrader.py"]))
+    for address in re.findall(r"index-url ([^\s\"`]+)", read(document)):
+        assert f'"{address}"' in code, f"{document} names {address}, which is not install.py's"
+    for option in re.findall(r"uvx (\S+)", read(document)):
+        assert option == "--from", f"{document}: write uvx --from SOURCE"
+    for folder in re.findall(r"`(\w+)/`", read(document)):
+        known = re.search(f'"{folder}[."]', code) or (ROOT / folder).is_dir()
+        assert known, f"{document} names {folder}/"
     code = set(re.findall(r"\w+", code))
-    settings = re.findall(r"make [a-z-]+ ([A-Z]+)=|([A-Z_]+)=\w+ make ", read(document))
+    settings = re.findall(r"make [a-z-]+ ([A-Z]+)=|([A-Z_]+)=\S+ make ", read(document))
     for setting in {name for names in settings for name in names if name}:
         assert setting in code, f"{document} sets {setting}, which nothing reads"
     for name in re.findall(r"--build-arg (\w+)=", read(document)):
@@ -134,10 +143,10 @@ def test_a_number_in_a_document_is_that_of_the_code(documents, words, number):
             assert said == str(number), f"{document}: {words} is {number}, not {said}"
 
 
-@pytest.mark.parametrize("document", DOCUMENTS)
+@pytest.mark.parametrize("document", [*DOCUMENTS, "Dockerfile"])
 def test_every_file_exercise_and_lesson_that_a_command_names_exists(document):
-    text = read(document).replace(" COURSE/", " ")
-    for path in re.findall(r"[ `]((?:\w+/)+\w+\.(?:py|png|ipynb))\b", text):
+    text = re.sub("(?<= )COURSE/|(?<==)/srv/attention-course/", "", read(document))
+    for path in re.findall(r"(?:[ `](?=\w+/)|=|-f |python3? )([\w/-]+\.[a-z]+)\b", text):
         assert (ROOT / path).exists() or path.startswith("build/"), f"{document} names {path}"
     lessons = [f"{number_of(path)}_" for path in LESSONS]
     for name in re.findall(r"(?:K=|tools\.mutants )(\w+)", text):

@@ -5,6 +5,8 @@ the exercise's own ``run`` or by its gradients. An answer is a function or class
 new) of pieces of the exercise's right answer, as in a row of MISTAKES.
 """
 
+from functools import partial
+
 import torch
 import torch.nn.functional as F
 
@@ -459,4 +461,28 @@ TABLE = {
     "chunk_as_map": [("loop over the tokens", token_after_token)],
 }  # fmt: skip
 
+# Of two mistakes that mirror each other, one: it is told wrong once their answers are exchanged. An
+# edit of the right answer, or a function of the right answer and the arguments.
+MIRRORED = [
+    ("dot", "first left out", lambda r, a, b: r(a[1:], b[1:])),
+    ("padding_mask", "one token too many", lambda r, n, S: r(n + 1, S)),
+    ("sliding_window_mask", "window and itself", lambda r, L, n, sinks: r(L, n + 1, sinks)),
+    ("prefix_mask", "prefix too long", lambda r, L, n: r(L, n + 1)),
+    ("continue_text", "one token too many", lambda r, *args: r(*args[:3], args[3] + 1)),
+    ("windowed_kernel", "window one too narrow", ("j < window", "j < window - 1")),
+    ("repeat_pattern", "one token too long", lambda r, pattern, n: r(pattern, n + 1)),
+    ("repeat_pattern", "starts one later", lambda r, pattern, n: r(pattern, n + 1)[..., 1:]),
+    ("silence_heads", "one column too many", ("(head + 1) * d_k", "(head + 1) * d_k + 1")),
+    ("kendall_tau", "pairs counted twice", lambda r, a, b: 2 * r(a, b)),
+    ("decode_rotary", "one position too early", ("arange(S - L, S)", "arange(S - L, S) - 1")),
+    ("rolling_step", "one position apart", ("rotary(q, position)", "rotary(q, position + 1)")),
+    ("next_token", "a rank too near", ("chosen[:, None])", "(chosen[:, None] - 1).clamp(min=0))")),
+    ("streaming_mask", "one too many", lambda r, L, window, sinks: r(L, window + 1, sinks)),
+    ("blocks_received", "one rank too low", lambda r, rank, *rest: r(rank - 1, *rest)),
+    ("keep_window", "one position early", ("(window - 1) +", "window +")),
+    ("quantize_per_channel", "rounded up", (".round()", ".ceil()")),
+    ("state_from_pairs", "first pair missing", lambda r, k, v: r(k[..., 1:, :], v[..., 1:, :])),
+]  # fmt: skip
+
 WRONG = [(name, *row) for name, rows in TABLE.items() for row in rows]
+MIRRORED = [(n, m, partial(a, R[n]) if callable(a) else [a]) for n, m, a in MIRRORED]
