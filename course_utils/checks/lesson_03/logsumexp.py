@@ -1,4 +1,4 @@
-"""3.3: log Σ n e^x along any dimension, for scores that occur n times each."""
+"""3.3: log Σ c e^x along any dimension, for scores that occur c times each."""
 
 import torch
 
@@ -91,23 +91,23 @@ def to_the_digits_of_float64(answer, x, counts, *dim):
 
 
 TOO_HIGH = (
-    "Right, unless all scores of a row are very low. Then the maximum that you subtract is too "
-    "high, all exponentials underflow to 0, and log 0 is −inf. Subtract the true maximum, and "
-    "replace it with 0 only where it is −inf."
+    "Right, unless all scores of a row are very low. Then the number that you subtract is larger "
+    "than every score, all exponentials underflow to 0, and log 0 is −inf. Subtract the true "
+    "maximum, and replace it with 0 only where it is −inf."
 )
 ABSENT = "    x = x.masked_fill(counts == 0, -torch.inf)"
 MISTAKES = [
     ("counts not used",
-     "Your result does not depend on the counts. A score x that occurs n times must contribute n "
+     "Your result does not depend on the counts. A score x that occurs c times must contribute c "
      "e^x to the sum. Multiply each exponential by its count.",
      (ABSENT, "    counts = torch.ones_like(counts)\n" + ABSENT)),
     ("counts only as 0 or not",
-     "You count each score at most once. A score x that occurs n times must contribute n e^x to "
+     "You count each score at most once. A score x that occurs c times must contribute c e^x to "
      "the sum. Multiply each exponential by its count.",
      ("counts * e", "(counts > 0) * e")),
     ("counts multiply the scores",
      "Your result is what you get with log Σ e^(n x), where the counts n multiply the scores. "
-     "Multiply the exponentials by the counts instead: log Σ n e^x.",
+     "Multiply the exponentials by the counts instead: log Σ c e^x.",
      ("(x - m)", "(counts * x - m).nan_to_num(neginf=-torch.inf)"),
      ("counts * e", "e"), ("m = x.amax", "m = (counts * x).nan_to_num(neginf=-torch.inf).amax")),
     ("maximum of an absent score",
@@ -136,19 +136,19 @@ MISTAKES = [
      "torch.where.",
      "torch.logsumexp(x * (counts > 0) + counts.log(), dim)"),
     ("counts squared",
-     "A score x that occurs n times contributes n² e^x to your sum, as if its count were used "
-     "twice. Use the count once, so that the score contributes n e^x.",
+     "A score x that occurs c times contributes c² e^x to your sum, as if its count were used "
+     "twice. Use the count once, so that the score contributes c e^x.",
      ("counts * e", "counts**2.0 * e")),
     ("logarithm to base 2",
-     "Your result is what you get with x + log₂ n for a score x that occurs n times. Only the "
+     "Your result is what you get with x + log₂ c for a score x that occurs c times. Only the "
      "natural logarithm gives e^(log n) = n. Use counts.log().",
      "torch.logsumexp(x + counts.log2(), dim)"),
     ("counts added to the scores",
-     "Your result is what you get with e^(x + n) for a score x that occurs n times. This is e^n "
-     "e^x, not n e^x. Add log n to the scores, not n.",
+     "Your result is what you get with e^(x + c) for a score x that occurs c times. This is e^c "
+     "e^x, not c e^x. Add log c to the scores, not c.",
      "torch.logsumexp(x + counts, dim)"),
     ("divided by each count",
-     "A score x that occurs n times contributes e^x / n to your sum. It must contribute n e^x. "
+     "A score x that occurs c times contributes e^x / c to your sum. It must contribute c e^x. "
      "Multiply by the count, or, if you use x − log n, use x + log n.",
      "torch.logsumexp(x - counts.log(), dim)"),
     ("one factor for all",
@@ -204,16 +204,16 @@ MISTAKES = [
      "after the logarithm.",
      "(counts * x.double().exp()).nan_to_num(0, posinf=torch.inf).sum(dim).log().to(x.dtype)"),
     ("maximum not added back",
-     "Your result is log Σ n e^(x − m), relative to the maximum m. Add the maximum back: m + log "
-     "Σ n e^(x − m).",
+     "Your result is log Σ c e^(x − m), relative to the maximum m. Add the maximum back: m + log "
+     "Σ c e^(x − m).",
      ("m.squeeze(dim) + total", "total")),
     ("maximum subtracted twice",
-     "Your result is log Σ n e^(x − m) − m, which subtracts the maximum m a second time. Add it "
-     "back instead: m + log Σ n e^(x − m).",
+     "Your result is log Σ c e^(x − m) − m, which subtracts the maximum m a second time. Add it "
+     "back instead: m + log Σ c e^(x − m).",
      ("(m.squeeze(dim) + total.log())", "(total.log() - m.squeeze(dim))")),
     ("log subtracted",
-     "Your result is m − log Σ n e^(x − m), where m is the maximum. The logarithm of a product is "
-     "a sum, so add the two: m + log Σ n e^(x − m).",
+     "Your result is m − log Σ c e^(x − m), where m is the maximum. The logarithm of a product is "
+     "a sum, so add the two: m + log Σ c e^(x − m).",
      ("m.squeeze(dim) + total", "m.squeeze(dim) - total")),
     ("maximum counted, too",
      "You add the maximum back multiplied by the total count. Add it back only once, after the "
@@ -248,15 +248,15 @@ MISTAKES = [
      "all exponentials underflow to 0, and log 0 is −inf. Take the maximum along dim.",
      ("x.amax(dim, keepdim=True)", "x.amax(dim, keepdim=True) * 0 + x.max()")),
     ("only the maximum",
-     "Your result is only the maximum m. The other scores count too. Add log Σ n e^(x − m).",
+     "Your result is only the maximum m. The other scores count too. Add log Σ c e^(x − m).",
      ("m.squeeze(dim) + total.log()", "x.amax(dim)")),
     ("log missing",
-     "Your result is what you get with m + Σ n e^(x − m), where m is the maximum. Take the log of "
+     "Your result is what you get with m + Σ c e^(x − m), where m is the maximum. Take the log of "
      "the sum before you add the maximum.",
      ("total.log()", "total")),
     ("sum without its logarithm",
-     "Your result is Σ n e^x, which overflows to inf for large scores. Return its logarithm. To "
-     "avoid the overflow, compute it as m + log Σ n e^(x − m), where m is the maximum.",
+     "Your result is Σ c e^x, which overflows to inf for large scores. Return its logarithm. To "
+     "avoid the overflow, compute it as m + log Σ c e^(x − m), where m is the maximum.",
      "torch.logsumexp(x + counts.log(), dim).exp()"),
     ("always along the last",
      "You always sum along the last dimension, whatever dim is. Sum along dim.",

@@ -143,9 +143,9 @@ AFTER_EMPTY = (
 )
 MISTAKES = [
     ("maximum not below a limit",
-     "Right, unless every lse of a query is far below 0. Then the maximum that you subtract is "
-     "too high, and all exponentials underflow to 0. Subtract the true maximum, and replace it "
-     "with 0 only where it is −inf.",
+     "Right, unless every lse of a query is far below 0. Then the number that you subtract is "
+     "larger than every lse, and all exponentials underflow to 0. Subtract the true maximum, and "
+     "replace it with 0 only where it is −inf.",
      ("m.masked_fill(m == -torch.inf, 0)", "m.clamp(min=-1e4)")),
     ("by a sigmoid of the lses",
      AFTER_EMPTY.format("lse − logsigmoid(lse − other)"),
@@ -316,8 +316,8 @@ MISTAKES = [
      "Where the sum of exponentials is 0, divide by 1.",
      (SHARES, "e / total")),
     ("share along the wrong axis",
-     "Your shares are aligned with the wrong dimension of the outputs. A share is one number for "
-     "each query. Give the shares a last dimension for d_v: share[..., None].",
+     "Your shares are broadcast along the wrong dimension of the outputs. A share is one number "
+     "for each query. Give the shares a last dimension for d_v: share[..., None].",
      ("shares[..., None]", "shares")),
     ("only the merged output",
      "Your result is only the output. Return the output and its lse, in this order.",

@@ -122,9 +122,8 @@ RESCALED = f"ell * {SHRUNK}"
 AGAIN = f"({SHRUNK} / ell.masked_fill(ell == 0, 1))[..., None] * out"
 OK = "Your new m and ℓ are right. "
 OLD_DIVIDED = OK + (
-    "Your old output is divided by the old ℓ a second time, although the one you are given is "
-    "already divided. Give the old output the weight old ℓ · e^(old m − new m) / new ℓ, and add "
-    "Σ e^(x − new m) v / new ℓ."
+    "You divide the given out by the old ℓ, but it is already divided by it. Multiply it by old ℓ "
+    "· e^(old m − new m), add Σ e^(x − new m) v, and then divide by the new ℓ."
 )
 MISTAKES = [
     ("old sum not rescaled",
@@ -148,13 +147,12 @@ MISTAKES = [
      OK + "Your out is divided by ℓ twice. One division already makes the weights sum to 1, so "
           "divide once.", (BOTH, f"({BOTH}) / {SAFE}[..., None]")),
     ("old output without its weight",
-     OK + "But before the division, your old output has the weight e^(old m − new m), although "
-          "it is already divided by the old ℓ. Give it the weight old ℓ · e^(old m − new m).",
+     OK + "But before the division, you multiply the given out only by e^(old m − new m), "
+          "although it is already divided by the old ℓ. Multiply it by old ℓ · e^(old m − new m).",
      (BOTH, f"{SHRUNK}[..., None] * out + p @ v")),
     ("old output divided again",
-     OK + "Your old output is divided by the old ℓ a second time, although the one you are given "
-          "is already divided. Before you divide by the new ℓ, give the old output the weight "
-          "old ℓ · e^(old m − new m).",
+     OK + "You divide the given out by the old ℓ, but it is already divided by it. Before you "
+          "divide by the new ℓ, multiply the given out by old ℓ · e^(old m − new m).",
      (OLD, AGAIN)),
     ("old output divided again, the block's divided",
      OLD_DIVIDED,
@@ -167,20 +165,19 @@ MISTAKES = [
           "by e^(old m − new m) too.",
      (OLD, "ell[..., None] * out")),
     ("old output times the new sum",
-     OK + "Your old output is weighted by the new ℓ. But the output you are given is divided by "
-          "the old ℓ. Before you divide by the new ℓ, give the old output the weight old ℓ · "
-          "e^(old m − new m).",
+     OK + "You multiply the given out by the new ℓ, but it is divided by the old ℓ. Before you "
+          "divide by the new ℓ, multiply the given out by old ℓ · e^(old m − new m).",
      (OLD, f"(total * {SHRUNK})[..., None] * out")),
     ("old output counted once",
-     OK + "But before the division, your old output has weight 1, like a single key, although it "
-          "stands for all earlier keys. Give it the weight old ℓ · e^(old m − new m).",
+     OK + "But before the division, the given out counts like a single key, although it stands for "
+          "all earlier keys. Multiply it by old ℓ · e^(old m − new m).",
      (BOTH, "out + p @ v")),
     ("old output not divided",
      OK + "Only the block's part of your out is divided. Divide the old part by the new ℓ too.",
      (BOTH, f"{OLD} + p @ v / {SAFE}[..., None]"), (WHOLE, "both")),
     ("old output dropped",
-     OK + "Your out omits the old output. Before you divide by the new ℓ, add the old output, "
-          "weighted by old ℓ · e^(old m − new m).",
+     OK + "Your out omits the old output. Before you divide by the new ℓ, add the given out, "
+          "multiplied by old ℓ · e^(old m − new m).",
      (BOTH, "p @ v")),
     ("block alone",
      OK + "Your out is attention over this block only. Multiply the old out by old ℓ · e^(old m "
@@ -202,8 +199,8 @@ MISTAKES = [
      "part.",
      (BOTH, f"(old / {SAFE})[..., None] * out + p @ v"), (WHOLE, "both")),
     ("old output kept whole",
-     OK + "Your old output keeps its full weight when the block is added. Give the old output "
-          "the weight old ℓ · e^(old m − new m) / new ℓ.",
+     OK + "The given out keeps its full weight when the block is added. Multiply it by old ℓ · "
+          "e^(old m − new m) / new ℓ.",
      (BOTH, f"out + p @ v / {SAFE}[..., None]"), (WHOLE, "both")),
     ("outputs averaged",
      OK + "Your out is the plain mean of the old output and the block's output. Each must be "
@@ -287,9 +284,9 @@ MISTAKES = [
      "Your m is the old one. Return the larger of the old m and the block's maximum.",
      ("return m_new", "return m")),
     ("maximum not below a limit",
-     "Right, unless all scores so far are very low. Then the maximum that you subtract is too "
-     "high, and all exponentials underflow to 0. Subtract the true maximum, and replace it with "
-     "0 only where it is −inf.",
+     "Right, unless all scores so far are very low. Then the number that you subtract is larger "
+     "than every score, and all exponentials underflow to 0. Subtract the true maximum, and "
+     "replace it with 0 only where it is −inf.",
      ("m_new.masked_fill(m_new == -torch.inf, 0)", "m_new.clamp(min=-1e4)")),
     ("nan while nothing is allowed",
      "While a query has seen only scores of −inf, your ℓ is NaN, because −inf − (−inf) is NaN. "

@@ -237,7 +237,7 @@ MISTAKES = [
      "Your result contains the exponentials. The weights must sum to 1 along dim, so divide them "
      "by their sum.", ("e / total", "e")),
     ("keepdim missing",
-     "Your maximum or your sum is aligned with the wrong dimension. Pass keepdim=True to both.",
+     "Your maximum or your sum is broadcast along the wrong dimension. Pass keepdim=True to both.",
      ("amax(dim, keepdim=True)", "amax(dim)"), (".double()", ""),
      ("sum(dim, keepdim=True)", "sum(dim)")),
     SMALL,

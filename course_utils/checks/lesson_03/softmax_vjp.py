@@ -94,9 +94,9 @@ MISTAKES = [
      "NaN. Use torch.softmax, which subtracts the maximum first.",
      ("torch.softmax(x / T, dim=-1)", "(x / T).exp() / (x / T).exp().sum(-1, keepdim=True)")),
     ("temperature after softmax",
-     "Right, except where a weight of softmax(x) underflows to 0. If you apply the temperature to "
-     "the weights, such a weight stays 0, although a large T should raise it. Divide the scores by "
-     "T before the softmax.",
+     "Right, except where a weight of softmax(x) underflows to 0. Your result is what you get with "
+     "softmax(x)^(1/T), normalized. Such a weight then stays 0, although a large T should raise "
+     "it. Divide the scores by T before the softmax.",
      ("torch.softmax(x / T, dim=-1)",
       "(r := torch.softmax(x, dim=-1) ** (1 / T)) / r.sum(dim=-1, keepdim=True)")),
     ("temperature only outside",

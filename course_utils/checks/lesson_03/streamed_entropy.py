@@ -70,7 +70,7 @@ def inputs():
 LARGE = (
     "Right for scores near 0, but wrong for scores near 10¹⁵. There, a log-sum-exp or Σ p x is "
     "rounded to a multiple of 0.125, even in float64. Compute neither of the two. Sum e^(x − m) "
-    "and (x − m) e^(x − m) in float64, and correct both sums when m rises."
+    "and (x − m) e^(x − m) in float64, and convert both sums to the new m when m rises."
 )
 TWICE = (
     "Your function reads the blocks twice, but the second loop finds nothing. Keep all you need in "
@@ -186,8 +186,8 @@ MISTAKES = [
      ("        ell = change.exp() * ell + below.exp().sum(dim=-1)  # (...)\n", ""),
      ("        old", "        ell = change.exp() * ell + below.exp().sum(dim=-1)\n        old")),
     ("second sum shifted by the new ℓ, not rescaled",
-     "Your term (old m − new m) · ℓ uses the new ℓ, which includes this block. Use e^(old m − "
-     "new m) times the old ℓ, from before the block.",
+     "Your term (old m − new m) · ℓ uses the new ℓ, which includes this block. In this term, "
+     "replace the new ℓ with e^(old m − new m) · old ℓ, where the old ℓ is from before the block.",
      ("        ell = change.exp() * ell + below.exp().sum(dim=-1)  # (...)\n", ""),
      ("        old", "        ell = change.exp() * ell + below.exp().sum(dim=-1)\n        old"),
      (OLD, "change.exp() * s + change.masked_fill(m == -INF, 0) * ell")),
@@ -202,8 +202,8 @@ MISTAKES = [
      (RETURN, "m + ell.log() - s / ell")),
     ("nothing subtracted",
      "Your result is wrong for large scores, where e^x overflows to inf and inf / inf is NaN. "
-     "Subtract the largest score so far, m, before exp. When m rises, correct Σ e^(x − m) and Σ "
-     "(x − m) e^(x − m). Let a score of −inf add 0, because 0 · −inf is NaN.",
+     "Subtract the largest score so far, m, before exp. When m rises, convert Σ e^(x − m) and Σ "
+     "(x − m) e^(x − m) to the new m. Let a score of −inf add 0, because 0 · −inf is NaN.",
      ("m_new.masked_fill(m_new == -torch.inf, 0)", "m_new * 0"), (OLD, "s"),
      (".clamp(min=-1e4)  # (..., n)", "  # (..., n)"), ("(m - base).clamp(min=-1e4)", "base")),
     ("NaN from the first block on",
@@ -251,7 +251,7 @@ MISTAKES = [
      (RETURN, "torch.special.entr(torch.stack(lses).softmax(0)).sum(0)")),
     ("only the last block",
      "Your result is the entropy of the last block only. Carry Σ e^(x − m) and Σ (x − m) e^(x − "
-     "m) from block to block, and correct both sums when m rises.",
+     "m) from block to block, and convert both sums to the new m when m rises.",
      ("old + (", "("), ("change.exp() * ell + ", ""), ("m = m_new", "pass")),
     ("old share's entropy left out",
      "Your result leaves out −w log w, where w is the share of the earlier blocks. If you merge "
@@ -316,8 +316,9 @@ MISTAKES = [
      ("torch.tensor(-torch.inf), 0.0", "torch.tensor(-1e9), 0.0")),
     ("first maximum kept",
      "Right, unless a later block has a far larger score. Relative to the first maximum, the "
-     "exponential of this score overflows to inf, and inf / inf is NaN. Raise m to the larger "
-     "score, and correct Σ e^(x − m) and Σ (x − m) e^(x − m).",
+     "exponential of this score overflows to inf, and inf / inf is NaN. When a block has a larger "
+     "score, set m to it, and convert both sums, Σ e^(x − m) and Σ (x − m) e^(x − m), to the new "
+     "m.",
      ("m_new = torch.maximum(m, x.double().amax(dim=-1))",
      "m_new = torch.where(m == -torch.inf, x.double().amax(dim=-1), m)")),
     ("largest so far forgotten",

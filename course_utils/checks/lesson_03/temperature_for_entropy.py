@@ -237,8 +237,8 @@ MISTAKES = [
      (".sum()", ".mean()")),
     ("ran to the bottom",
      "Your T is near 0, as if the search went down to its lower end. If the entropy is below the "
-     "target, raise T. If the entropy is NaN, find out why, because every comparison with NaN is "
-     "false.",
+     "target, raise T. Every comparison with NaN is false, so a NaN entropy can also send the "
+     "search down. If you get one, find out why.",
      "1e-4"),
     ("ran to the top",
      "Your T is at the upper end of the search. You get this result if your search raises T "

@@ -176,9 +176,9 @@ MISTAKES = [
      ("(signs_a * signs_b).sum()",
       "(2 * (signs_a == signs_b).double() - 1).sum() - len(a)")),
     ("ties put in an order",
-     "Your result is right when there are no ties. You put equal entries in an order, as `a_i > "
-     "a_j` or ranks from argsort do. A pair that is tied in a must add 0, and it does not count in "
-     "n_a. The same holds for b.",
+     "Your result is right when there are no ties. You treat one of two equal entries as larger. "
+     "(Comparing with `a_i > a_j`, or ranking with argsort, does this.) A pair that is tied in a "
+     "must add 0, and it does not count in n_a. The same holds for b.",
      ("(a[:, None] - a)", "((a := a.argsort().argsort())[:, None] - a)"),
      ("(b[:, None] - b)", "((b := b.argsort().argsort())[:, None] - b)")),
     ("argsort taken for ranks",

@@ -108,10 +108,11 @@ SUM = (
 )
 LINE = (
     "not on the line",
-    "Your new weights keep neither the outputs nor the sums. Put a column of ones beside v. What "
-    "you add to the weights, times this matrix (S, d_v + 1), must be 0. Take the last column of "
-    "U in the full SVD of this matrix (or the last row of Vh if you decompose its transpose). If "
-    "you clamp the new weights, clamp them at 0.",
+    "Your new weights preserve neither the outputs nor the row sums. Put a column of ones beside "
+    "v. What you add to the weights, times this matrix (S, d_v + 1), must be 0. Take the last "
+    "column of U in the full SVD of this matrix (or the last row of Vh if you decompose its "
+    "transpose). Do not clamp the new weights at a positive number, because that changes the "
+    "outputs.",
 )
 INFINITE = (
     "infinite weights",

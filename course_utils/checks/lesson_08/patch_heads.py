@@ -240,8 +240,8 @@ MISTAKES = [
      (PATCHED, "torch.where((clean != corrupted)[..., None], heads[layer, :, head], "
                "own[layer, :, head])}")),
     ("only where the prompts are equal",
-     "You patch only positions where the two prompts are equal. Patch the head's output at all "
-     "positions.",
+     "You patch only positions where the two prompts have the same token. Patch the head's output "
+     "at all positions.",
      (PATCHED, "torch.where((clean == corrupted)[..., None], heads[layer, :, head], "
                "own[layer, :, head])}")),
     ("reshaped instead of transposed",
@@ -262,8 +262,8 @@ MISTAKES = [
      "output, heads[layer, :, head].",
      (PATCHED, "heads[layer, :, 0]}")),
     ("mean over positions",
-     "You patch in the mean of the clean output over the positions. Patch in the output of each "
-     "position.",
+     "At every position, you patch in the same vector, the mean of the clean output over all "
+     "positions. Patch in the clean output of each position.",
      (PATCHED, "heads[layer, :, head].mean(dim=1, keepdim=True).expand_as(own[layer, :, head])}")),
     ("clean and corrupted added",
      "You patch in the sum of the clean and the corrupted output. Patch in the clean output "

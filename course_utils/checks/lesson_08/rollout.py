@@ -46,8 +46,8 @@ MISTAKES = [
      "layers on the left.",
      ("(layer + identity) / 2 @ rolled", "rolled @ ((layer + identity) / 2)")),
     ("no residual",
-     "Your result has no residual connection. Use half of the weights plus half of the identity "
-     "in each layer.",
+     "Your rollout leaves out the residual connection. Use half of the weights plus half of the "
+     "identity in each layer.",
      ("(layer + identity) / 2", "layer")),
     ("residual not halved",
      "Your rows sum to more than 1, because you do not halve the sum of weights and identity. Use "
@@ -67,8 +67,8 @@ MISTAKES = [
      "You use only head 0 of each layer. Average all heads of a layer.",
      ("weights.mean(dim=1)", "weights[:, 0]")),
     ("last layer plain",
-     "Your last layer has no residual connection. Use half of the weights plus half of the "
-     "identity in each layer.",
+     "Your rollout leaves out the residual connection of the last layer. Use half of the weights "
+     "plus half of the identity in each layer.",
      ("in layers", "in layers[:-1]"), ("return rolled", "return layers[-1] @ rolled")),
     ("heads for layers",
      "You average over dimension 0, the layers. The heads are dimension 1, so average over dim=1.",
@@ -127,18 +127,19 @@ MISTAKES = [
      "identity in each layer.",
      ("(layer + identity) / 2", "(0.9 * layer + 0.1 * identity)")),
     ("identity added to the result",
-     "Your first layer has no residual connection, and you add half of the identity at the end. "
-     "Use half of the weights plus half of the identity in each layer.",
+     "Your rollout leaves out the residual connection of the first layer, and you add half of the "
+     "identity at the end. Use half of the weights plus half of the identity in each layer.",
      ("rolled = identity", "rolled = layers[0]"), ("in layers", "in layers[1:]"),
      ("return rolled", "return (rolled + identity) / 2")),
     ("identity in the first layer alone",
-     "Your result has a residual connection only in the first layer. Use half of the weights "
+     "Your rollout uses the residual connection only in the first layer. Use half of the weights "
      "plus half of the identity in each layer.",
      ("rolled = identity", "rolled = (layers[0] + identity) / 2"), ("in layers", "in layers[1:]"),
      ("(layer + identity) / 2 @", "layer @")),
     ("strongest head, first layer plain",
-     "You take the maximum over the heads, and your first layer has no residual connection. "
-     "Average the heads, and use half of the weights plus half of the identity in each layer.",
+     "You take the maximum over the heads, and you leave out the residual connection of the first "
+     "layer. Average the heads, and use half of the weights plus half of the identity in each "
+     "layer.",
      ("mean", "amax"), ("rolled = identity", "rolled = layers[0]"),
      ("in layers", "in layers[1:]")),
     ("first layer missed",

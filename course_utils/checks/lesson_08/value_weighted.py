@@ -94,8 +94,8 @@ MISTAKES = [
      "You return the lengths of the values alone. Multiply them by the weights.",
      ("weights * lengths[..., None, :]", "lengths[..., None, :].expand(weights.shape)")),
     ("length over the keys of the products",
-     "Your norm runs over the keys, so each entry of the value has a length of its own. The length "
-     "of a vector is the norm over its d_v entries. Use dim=-1.",
+     "Your norm runs over the keys, so you get one length for each of the d_v entries instead of "
+     "one for each key. Take the norm over the d_v entries, with dim=-1.",
      "(weights[..., None] * v[..., None, :, :]).norm(dim=-2)"),
     ("lengths averaged",
      "Your result has one number for each query, because the matrix product adds up the lengths "
@@ -122,7 +122,7 @@ MISTAKES = [
      "Your result has the square roots of the weights. Multiply each length by the weight itself.",
      ("weights * lengths", "weights**0.5 * lengths")),
     ("values centered",
-     "You subtract from each value the mean over the keys. Use the values as they are.",
+     "You subtract the mean over the keys from each value. Use the values as they are.",
      ("v.norm(dim=-1)", "(v - v.mean(dim=-2, keepdim=True)).norm(dim=-1)")),
     ("output without the key",
      "Your result is the length of the output *without* each key. Return the length of the vector "
