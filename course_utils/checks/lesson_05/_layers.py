@@ -170,7 +170,7 @@ TAKEN_FOR_WIDTH = (
     "d_model / num_heads columns wide."
 )
 TURNS = (
-    "Your head h gets every H-th column, starting with column h. Give it the neighboring columns h "
+    "Your head h gets every H-th column, starting with column h. Give it the consecutive columns h "
     "· d_k to (h + 1) · d_k − 1."
 )
 RESHAPED_AT_ONCE = (
@@ -207,7 +207,7 @@ MASKED_LATE = (
 )
 DEALT_TWICE = (
     "You get this result if head h takes every H-th column, both in the split and in the merge. "
-    "Let head h take the neighboring columns h · d_k to (h + 1) · d_k − 1, both times."
+    "Let head h take the consecutive columns h · d_k to (h + 1) · d_k − 1, both times."
 )
 HALF = (
     "Your numbers are right to two or three digits at best, as from 16-bit floats. Compute in the "
@@ -215,8 +215,8 @@ HALF = (
 )
 NOTHING_SUBTRACTED = (
     "Right, except for scores in the hundreds, above or below 0. You get this result if you "
-    "compute softmax without subtracting the maximum: e^score overflows to inf or underflows to "
-    "0, and inf / inf and 0 · inf are NaN. Fill forbidden scores with −inf, use softmax, and "
+    "compute softmax without subtracting the maximum. Then e^score overflows to inf or underflows "
+    "to 0, and the weights become NaN or 0. Fill forbidden scores with −inf, use softmax, and "
     "replace NaN with 0 where a query has no allowed key."
 )
 
@@ -278,10 +278,11 @@ OF_ANY_LAYER = [
     ("nothing subtracted, NaN made 0", NOTHING_SUBTRACTED,
      ("scores.softmax(dim=-1)", "(scores.exp() / scores.exp().sum(-1, keepdim=True))")),
     ("nothing subtracted, empty rows are NaN",
-     "Right for scores around 0, if every query has an allowed key. With no allowed key, a query "
-     "gets 0 / 0, which is NaN. If you do not subtract the maximum, e^score overflows to inf or "
-     "underflows to 0 for scores in the hundreds, above or below 0, and inf / inf, 0 · inf and 0 / "
-     "0 are NaN. Fill forbidden scores with −inf, use softmax, and replace NaN with 0.",
+     "Right for scores around 0, if every query has an allowed key. You get this result if you "
+     "compute softmax without subtracting the maximum. For scores in the hundreds, above or below "
+     "0, e^score overflows to inf or underflows to 0. With no allowed key, every e^score is 0. "
+     "Then inf / inf or 0 / 0 gives NaN. Fill forbidden scores with −inf, use softmax, and replace "
+     "NaN with 0.",
      ("-torch.inf", "torch.finfo(scores.dtype).min"), ("scores.softmax(dim=-1).nan_to_num(0)",
       "scores.exp() / scores.exp().sum(-1, keepdim=True) * (1 if mask is None else mask)")),
     ("weights averaged",

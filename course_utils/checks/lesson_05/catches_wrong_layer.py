@@ -197,8 +197,8 @@ MISTAKES = [
      "values made from key. Compare the output as well.",
      NO_OUTPUT),
     ("outputs compared",
-     "Your test misses code that returns wrong weights with a right output. Compare the weights "
-     "as well. They are at most 1, so use a small tolerance such as `atol=1e-4`.",
+     "Your test misses code that returns the right output but wrong weights. Compare the weights "
+     "as well. Use a small tolerance, such as `atol=1e-4`, because weights are at most 1.",
      NO_WEIGHTS),
     ("zero bias tried",
      "Your test misses code that leaves out the bias of W_o. In a new layer this bias may be 0, "

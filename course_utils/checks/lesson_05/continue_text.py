@@ -192,7 +192,7 @@ MISTAKES = [
      (CAUSAL, f"({CAUSAL}) if n > 1 else None"), ("(window - 1)", "window")),
     ("window for the first piece alone",
      "Your output is right for the first piece. In later pieces, a token also sees tokens before "
-     "its window, as happens if the mask is then only causal. Let each token attend only to itself "
+     "its window, as if the mask were only causal there. Let each token attend only to itself "
      "and the window − 1 tokens before it.",
      (CAUSAL, f"({CAUSAL}) if cache is None else ago >= 0"), ("(window - 1)", "window")),
     ("the future of the window too",
@@ -213,8 +213,8 @@ MISTAKES = [
      ("(window - 1)", "window")),
     ("mask for the first piece",
      "Your output is right for the first piece. In later pieces, a token attends to its whole "
-     "piece and to everything in the cache, as happens if only the first piece is masked. Mask "
-     "every piece.",
+     "piece and to everything in the cache, as if only the first piece were masked. Mask every "
+     "piece.",
      (CAUSAL, f"({CAUSAL}) if cache is None else None"), ("(window - 1)", "window")),
     ("cache open", OPEN, (CAUSAL, OF_THE_PIECE), ("(window - 1)", "window")),
     ("cache open, cut by one more", OPEN, (CAUSAL, OF_THE_PIECE)),
@@ -310,12 +310,12 @@ MISTAKES = [
      ("[cache[0], k]", "[cache[1], k]"),
      ("[cache[1], v]", "[cache[0], v]")),
     ("biases left out",
-     "The bias of W_v is missing. Call all layers, as in `layer.W_v(x)`, instead of `x @ "
-     "layer.W_v.weight.T`.",
+     "The bias of W_v is missing. Call all layers, as in `layer.W_v(x)`, instead of computing `x "
+     "@ layer.W_v.weight.T`.",
      ("split_heads(W(x), H)", "split_heads(W(x) - (W is layer.W_v) * W.bias, H)")),
     ("biases left out of all",
      "The biases of W_q, W_k and W_v are missing. Call the layers, as in `layer.W_q(x)`, instead "
-     "of `x @ layer.W_q.weight.T`.",
+     "of computing `x @ layer.W_q.weight.T`.",
      ("split_heads(W(x), H)", "split_heads(W(x) - W.bias, H)")),
     ("not projected",
      "Your output is the merged heads. Project them with W_o.",

@@ -65,7 +65,7 @@ NO_BIASES = (
 
 NO_GRAD = (
     "Your copy raises an error, because PyTorch lets you write into a parameter only inside "
-    "`torch.no_grad()`. Copy inside it."
+    "`torch.no_grad()`. Copy inside a `with torch.no_grad():` block."
 )
 
 ASSIGNED = (

@@ -105,7 +105,7 @@ CAUSAL = [
 MISTAKES = [
     ("KV heads take turns",
      "With H = 6 and H_kv = 2, your query heads use KV heads 0 1 0 1 0 1. They must use 0 0 0 1 1 "
-     "1. Reshape q to (B, H_kv, (H / H_kv) · L, d_k), so that neighboring query heads share a KV "
+     "1. Reshape q to (B, H_kv, (H / H_kv) · L, d_k), so that consecutive query heads share a KV "
      "head.",
      (GROUPED, "k, v = k.repeat(1, group, 1, 1), v.repeat(1, group, 1, 1)")),
     ("divided by the KV heads",
@@ -215,7 +215,7 @@ MISTAKES = [
     ("KV heads not shared",
      "Right if H_kv is 1 or H, but an error otherwise. You get the error if H query heads must "
      "broadcast with H_kv KV heads. Reshape q to (B, H_kv, (H / H_kv) · L, d_k), so that each KV "
-     "head serves H / H_kv neighboring query heads.",
+     "head serves H / H_kv consecutive query heads.",
      (GROUPED, "")),
     ("softmax over the group",
      "Your weights sum to 1 over the query heads of a group. The weights of each query must sum to "

@@ -88,9 +88,9 @@ MISTAKES = [
     ("queries kept", NO_QUERIES, ("2 * keys", "(2 * keys + B * S * layers * d_model)")),
     ("queries kept for KV heads", NO_QUERIES, ("2 * keys", "3 * keys")),
     ("weights kept, no keys",
-     "Your result grows as S² and contains num_heads, as if you counted attention weights. "
-     "Weights are not in the cache. Count the keys and values, num_kv_heads heads of width "
-     "d_model / num_heads for each of the S tokens.",
+     "Your result grows as S² and is proportional to num_heads, as if you counted attention "
+     "weights. Attention weights are not cached. Count the keys and values: for each of the S "
+     "tokens, num_kv_heads heads of width d_model / num_heads.",
      ("2 * keys", "2 * B * S * S * layers * num_heads")),
     ("weights kept",
      "Your result is multiplied by S twice. The cache holds keys and values for each of the S "

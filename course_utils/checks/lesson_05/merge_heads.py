@@ -68,8 +68,8 @@ MISTAKES = [
      "Your result is the mean of the heads. Concatenate them instead.",
      "x.mean(dim=1)"),
     ("joined along tokens",
-     "Your heads are concatenated along the tokens. Concatenate them along the width, to get (B, "
-     "L, H·d_k).",
+     "Your heads are concatenated along the token dimension. Concatenate them along the last "
+     "dimension, to get (B, L, H·d_k).",
      "x.flatten(1, 2)"),
     ("tokens at the end",
      "The heads are merged correctly, but the tokens come last. Return (B, L, H·d_k).",

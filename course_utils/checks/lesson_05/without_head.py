@@ -95,8 +95,8 @@ def of_a_layer(answer, x, num_heads, head, bias=True):
 
 OWN = "own = torch.arange(d_model) // d_k == head\n    "
 NO_GRAD = (
-    "PyTorch lets you change a parameter in place only inside `torch.no_grad()`. Change the copy "
-    "of the layer inside it."
+    "PyTorch lets you change a parameter in place only inside `torch.no_grad()`. Copy the layer, "
+    "and change the copy inside a `with torch.no_grad():` block."
 )
 
 MISTAKES = [
@@ -169,8 +169,8 @@ MISTAKES = [
      (" // d_k != head", " != head")),
     ("every hth column",
      "You get this result if you set columns head, head + num_heads, head + 2 · num_heads and so "
-     "on of W_o.weight to 0. The columns of a head are neighbors. Set columns head · d_k to (head "
-     "+ 1) · d_k − 1 to 0.",
+     "on of W_o.weight to 0. The columns of a head are consecutive. Set columns head · d_k to "
+     "(head + 1) · d_k − 1 to 0.",
      ("// d_k != head", "% H != head")),
     ("heads taken for columns",
      "You get this result if you set num_heads columns of W_o.weight to 0, from column head · "
@@ -211,8 +211,8 @@ MISTAKES = [
      ("merged * others", "(merged - layer.W_v.bias) * others")),
     ("columns of the output",
      "You get this result if you set columns of the output to 0. W_o mixes the heads, so no "
-     "column of the output belongs to one head. Set the head's columns of the merged heads to 0, "
-     "before W_o.",
+     "column of the output belongs to one head. In the merged heads, set the columns of this "
+     "head to 0 before you apply W_o.",
      ("layer.W_o(merged * others)", "layer.W_o(merged) * others")),
     ("bias of the values left",
      "In your result, the removed head still outputs a vector, the same for every token. What does "

@@ -89,7 +89,7 @@ OPENERS = "at = torch.where(tokens {}, torch.arange(tokens.shape[-1]), -1).cumma
 BY_TEXT = "text_by_text({}, counted{})"
 RIGHT_OF_TEXT = "predicted == tokens.gather(1, position)"
 ALL_AT_ONCE = "All queries count equally, so average over all of them at once."
-OF_BOTH = "Your bracket weight and your cost are averaged for each text first. " + ALL_AT_ONCE
+OF_BOTH = "Your bracket weight and your cost are averaged within each text first. " + ALL_AT_ONCE
 FROM_THE_FIRST = "Count all queries from the first bracket on."
 CHANGED = (
     "Your cost is the share of answers that change without the head. Some of these answers were "
@@ -197,13 +197,13 @@ MISTAKES = [
      "mean.",
      (MEAN_WEIGHT, "weight[counted].max().item()")),
     ("token 3 as an opener",
-     "You count token 3 as an opening bracket. Only tokens 0, 1 and 2 are opening brackets.",
+     "You count token id 3 as an opening bracket. Only the ids 0, 1 and 2 are opening brackets.",
      (AT, OPENERS.format("<= 3"))),
     ("token 2 as a word",
-     "You count token 2 as a word. Tokens 0, 1 and 2 are opening brackets.",
+     "You count token id 2 as a word. The ids 0, 1 and 2 are opening brackets.",
      (AT, OPENERS.format("< 2"))),
     ("token 0 as a word",
-     "You count token 0 as a word. Tokens 0, 1 and 2 are opening brackets.",
+     "You count token id 0 as a word. The ids 0, 1 and 2 are opening brackets.",
      (AT, OPENERS.format("* (3 - tokens) > 0"))),
     ("queries before any",
      "Your bracket weight and your cost count queries before the first bracket. Leave these "
@@ -278,25 +278,27 @@ MISTAKES = [
      (RIGHT, BY_TEXT.format(RIGHT_OF_TEXT, ", empty=0")),
      (MEAN_WEIGHT, BY_TEXT.format("weight", ", empty=0"))),
     ("weight text by text",
-     "Your cost is right, but your bracket weight is averaged for each text first. " + ALL_AT_ONCE,
+     "Your cost is right, but your bracket weight is averaged within each text first. "
+     + ALL_AT_ONCE,
      (MEAN_WEIGHT, BY_TEXT.format("weight", ""))),
     ("cost text by text",
-     "Your bracket weight is right, but your accuracies are averaged for each text first. "
+     "Your bracket weight is right, but your accuracies are averaged within each text first. "
      + ALL_AT_ONCE,
      (RIGHT, BY_TEXT.format(RIGHT_OF_TEXT, ""))),
     ("loss in place of accuracy",
-     "Your cost is how much the cross-entropy rises without the head. The cost is the difference "
-     "between two accuracies: count how often the largest logit belongs to the right kind.",
-     *SURENESS["log"]),
-    ("probability in place of accuracy",
-     "Your cost is how much the probability of the right kind falls without the head. The cost is "
-     "the difference between two accuracies: count how often the largest logit belongs to the "
-     "right kind.",
-     *SURENESS["softmax"]),
-    ("logit in place of accuracy",
-     "Your cost is how much the logit of the right kind falls without the head. The cost is the "
+     "Your cost is how much the cross-entropy rises without the head. The cost should be the "
      "difference between two accuracies: count how often the largest logit belongs to the right "
      "kind.",
+     *SURENESS["log"]),
+    ("probability in place of accuracy",
+     "Your cost is how much the probability of the right kind falls without the head. The cost "
+     "should be the difference between two accuracies: count how often the largest logit belongs "
+     "to the right kind.",
+     *SURENESS["softmax"]),
+    ("logit in place of accuracy",
+     "Your cost is how much the logit of the right kind falls without the head. The cost should be "
+     "the difference between two accuracies: count how often the largest logit belongs to the "
+     "right kind.",
      *SURENESS["logit"]),
     ("whole layer ablated",
      "Your cost is that of ablating the head's whole layer. Ablate only this head.",
@@ -368,8 +370,8 @@ MISTAKES = [
      ("*best, weight, cost",
       "*best, weight, cost * (last_opener(held_out) >= 0).sum().item()")),
     ("cost times all queries",
-     "Your cost is multiplied by the number of all queries. Return the difference between the two "
-     "accuracies.",
+     "Your cost is multiplied by the total number of queries. Return the difference between the "
+     "two accuracies.",
      ("*best, weight, cost", "*best, weight, cost * held_out.numel()")),
     ("counted from 1", COUNTED_FROM_1, ("*best, weight", "best[0] + 1, best[1] + 1, weight")),
     ("layer counted from 1", COUNTED_FROM_1, ("*best, weight", "best[0] + 1, best[1], weight")),

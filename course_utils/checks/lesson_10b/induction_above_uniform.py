@@ -204,8 +204,8 @@ MISTAKES = [
      ("(on_followers - uniform)[:, counted].mean(dim=-1)",
       "on_followers[:, counted].mean(dim=-1) / uniform[counted].mean()")),
     ("on the occurrence",
-     "Your result uses the earlier occurrences of the token themselves. Use the keys right after "
-     "them, which are the followers.",
+     "Your result uses the earlier occurrences themselves. Use the keys right after them, which "
+     "are the followers.",
      (WANTED, "F.pad(same, (0, 1)).tril(-1)")),
     ("summed",
      "Your result is the sum over the queries. Return the mean over them instead.",
