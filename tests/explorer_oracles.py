@@ -448,7 +448,7 @@ def memory(written, read, delta, decay, keys):
         _, error, best = found[read]
         yield "Its latest value is (#, #, #, #)", pairs()[1][WRITES[:written].rindex(read)].tolist()
         yield "The error is # times the norm of that value", error
-        yield "and no other value fits as well", best
+        yield "and every other value fits worse", best
         yield "but another value fits at least as well", not best
     errors, right = [one[1] for one in found.values()], sum(one[2] for one in found.values())
     if found:

@@ -61,7 +61,7 @@ export function describe(settings) {
   const { recalled, wanted, error, right } = recall(stateOf(settings), read, settings);
   const all = recallAll(settings);
   const many = Object.keys(all).length;
-  const fit = right ? "and no other value fits as well" : "but another value fits at least as well";
+  const fit = right ? "and every other value fits worse" : "but another value fits at least as well";
   const result = wanted < 0
     ? ", but it was not written"
     : `. Its latest value is ${vector(values[wanted])}. ` +

@@ -133,8 +133,8 @@ MISTAKES = [
      (GROWN, "(top - m).exp() > tau")),
     ("compared with the block before",
      "Your result is what you get if each block's largest score is compared with that of the "
-     "block before. Then m can fall far behind if the scores grow slowly. Compare the largest "
-     "score with m.",
+     "block before. If the scores grow slowly, m never changes, and e^(score − m) can exceed "
+     "2^tau. Compare the largest score with m.",
      ("rescales = rescales + grown", "rescales, before = rescales + grown, top"),
      (GROWN, "(top - before) / math.log(2) > tau"),
      ("ell, rescales =", "before = m\n    ell, rescales =")),

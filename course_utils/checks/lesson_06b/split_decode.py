@@ -230,9 +230,9 @@ MISTAKES = [
      ("tl.where(ell == 0, 1, ell)", "ell")),
     ("weighed without the maximum",
      "Your result is NaN where scores are far from 0. There e^x overflows to inf or underflows "
-     "to 0, and inf / inf and 0 / 0 are NaN. In the merge, subtract the largest lse before the "
-     "exponential, as softmax does. If your kernel computes e^score without subtracting m, "
-     "subtract m there as well.",
+     "to 0, and inf / inf and 0 / 0 are NaN. In the merge, subtract the largest lse before you "
+     "take the exponential, as softmax does. If your kernel computes e^score without subtracting "
+     "m, subtract m there as well.",
      (MERGED, "weights = lse.exp() / lse.exp().sum(-1, True)")),
     ("maximum of all heads",
      "Your result is NaN for heads whose scores are far below those of another head. If you "
@@ -426,15 +426,16 @@ MISTAKES = [
      "Your lse adds ℓ instead of its logarithm. Use lse = m + log ℓ.",
      (LSE, "m + ell")),
     ("maximum of the block",
-     "Your m is the largest score of the newest block only. Where scores fall from block to "
-     "block, e^(old m − new m) overflows. Keep the larger of the old m and this score.",
+     "Your m is the largest score of the newest block only. Where the scores fall by more than "
+     "about 88 from one block to the next, e^(old m − new m) overflows. Set m to the larger of the "
+     "old m and the block's largest score.",
      ("tl.maximum(m, tl.max(scores, axis=0))", "tl.max(scores, axis=0)")),
     ("weights not normalised",
      "You weight the splits by e^lse, but these weights do not sum to 1. Use the softmax of lse.",
      (MERGED, "weights = lse.exp()")),
     ("largest weight 1",
-     "In your result, the largest weight of each head is 1, so the weights do not sum to 1. Divide "
-     "them by their sum, as softmax does.",
+     "In your merge, the largest split weight of each head is 1, so a head's weights sum to more "
+     "than 1. Divide them by their sum, as softmax does.",
      (MERGED, "weights = (lse - lse.amax(-1, keepdim=True)).exp()")),
     ("one split alone",
      "Your result uses only the split with the largest lse, but all splits count. Weight the "
@@ -450,7 +451,7 @@ MISTAKES = [
     ("no maximum",
      "Where scores are large, your e^score overflows to inf, and inf / inf is NaN. Where scores "
      "are far below 0, it underflows to 0. In the kernel, subtract m, the largest score so far, "
-     "before the exponential.",
+     "before you take the exponential.",
      ("m_new = tl.maximum(m, tl.max(scores, axis=0))", "m_new = 0.0"),
      (LSE, "m + tl.log(tl.where(ell == 0, 1, ell))")),
     ("divided by √S",

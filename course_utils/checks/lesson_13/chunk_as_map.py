@@ -111,8 +111,9 @@ def in_matrix_form(answer, k, v, decay, beta):
 RETURN = "return whole - (kept * k).mT @ W, (kept * k).mT @ U"
 MISTAKES = [
     ("tokens in reverse order",
-     "Your tokens act in reverse order. The last token acts last, so put its matrix on the left "
-     "in the transition.",
+     "Your result is that of the chunk read backward, from the last token to the first. Token 0 "
+     "must act first. If you multiply one matrix per token, that of the last token must stand on "
+     "the left.",
      ("    C, d_k = k.shape[-2:]",
       "    k, v, decay, beta = k.flip(-2), v.flip(-2), decay.flip(-1), beta.flip(-1)\n"
       "    C, d_k = k.shape[-2:]")),
@@ -135,8 +136,8 @@ MISTAKES = [
      "U = right-hand side. Do this for both results.",
      ("T = torch.eye(C, dtype=k.dtype) + A", "T = torch.eye(C, dtype=k.dtype) + 0 * A")),
     ("first order",
-     "Your result uses I − A as the inverse of I + A. But corrections also change later "
-     "corrections. Solve the triangular system instead.",
+     "Your result is what you get if I − A stands in for the inverse of I + A. These are only the "
+     "first two terms of the series I − A + A² − A³ + …. Solve the triangular system instead.",
      ("T = torch.eye(C, dtype=k.dtype) + A",
       "T = torch.linalg.inv(torch.eye(C, dtype=k.dtype) - A)")),
     ("second order",
@@ -327,9 +328,9 @@ MISTAKES = [
      ("return whole - (kept * k).mT @ W, (kept * k).mT @ U",
       "return whole - k.mT @ W, (kept * k).mT @ U")),
     ("values decayed",
-     "Your transition is right, but in your addition the values are multiplied by the decays "
-     "from the start of the chunk. A token decays the state, not its own value. Use β v on the "
-     "right-hand side.",
+     "Your transition is right, but in your addition the values are multiplied by the product of "
+     "the decays since the start of the chunk. A token decays the state, not its own value. Use β "
+     "v on the right-hand side.",
      ("solve(T, b * v)", "solve(T, since * b * v)")),
     ("subtracted part decayed from the start",
      "Your addition is right. In your transition, what the tokens subtract is multiplied by all "

@@ -178,10 +178,12 @@ MISTAKES = [
      "product at decay[j + 1].",
      (" - sums[..., None, :]", " + 0 * sums[..., None, :]")),
     ("two decays multiplied",
-     "Your entry (i, j) is decay[i] · decay[j]. Multiply all decays from decay[j + 1] to decay[i].",
+     "Your entry (i, j) is decay[i] · decay[j]. Multiply all decays from decay[j + 1] to decay[i]. "
+     "Put 1 on the diagonal and 0 above it.",
      (RETURN, "return decay[..., :, None] * decay[..., None, :]")),
     ("two decays multiplied, lower half",
-     "Your entry (i, j) is decay[i] · decay[j]. Multiply all decays from decay[j + 1] to decay[i].",
+     "Your entry (i, j) is decay[i] · decay[j]. Multiply all decays from decay[j + 1] to decay[i]. "
+     "Put 1 on the diagonal.",
      (RETURN, "return (decay[..., :, None] * decay[..., None, :]).tril()")),
     ("products up to the last token alone",
      "You return one number per position, the product of its decay and all later ones. Return a "

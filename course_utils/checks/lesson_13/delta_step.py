@@ -88,8 +88,8 @@ MISTAKES = [
      "k S.",
      ("v - recalled", "v + recalled")),
     ("whole state shrunk",
-     "Your step multiplies the whole state by 1 − β. The delta rule changes only what the state "
-     "returns for k. Return S + β k (v − k S)ᵀ.",
+     "Your step multiplies the whole state by 1 − β. The delta rule does not shrink the whole "
+     "state. It subtracts only β k (k S)ᵀ. Return S + β k (v − k S)ᵀ.",
      (RETURN, "b = beta[..., None, None]\n"
       "    return (1 - b) * S + b * k[..., :, None] * v[..., None, :]")),
     ("whole state multiplied by beta",
@@ -126,8 +126,8 @@ MISTAKES = [
      "k. Add β k (v − k S)ᵀ as it is.",
      ("= beta[..., None]", "= beta[..., None] / k.norm(dim=-1, keepdim=True)")),
     ("erased without the key",
-     "Your step multiplies the whole state by 1 − β k · k. Only what the state *returns* for k "
-     "may change, so subtract β k (k S)ᵀ instead.",
+     "Your step multiplies the whole state by 1 − β (k · k). Subtract β k (k S)ᵀ from the state "
+     "instead.",
      (RETURN, "b = beta[..., None, None]\n    return S * (1 - b * (k * k).sum(-1)[..., None, None])"
       " + b * k[..., :, None] * v[..., None, :]")),
     ("coordinates erased separately",
@@ -179,7 +179,8 @@ MISTAKES = [
      (RETURN, "return (1 - beta[..., None, None]) * S"
       " + k[..., :, None] * error[..., None, :]")),
     ("mean of the betas",
-     "All your batch items use the mean of β. Each has its own β, so keep its dimensions.",
+     "Your step uses the mean of all β for every batch item. Each item has its own β, so do not "
+     "average.",
      ("= beta[..., None] *", "= beta.mean() *")),
     ("divided by the width",
      "The change that you add to the state is divided by d_k. This exercise scales nothing, so "
@@ -241,8 +242,7 @@ MISTAKES = [
      ("return S + k[..., :, None] * write[..., None, :]",
       "return k[..., :, None] * v[..., None, :]")),
     ("beta and its rest",
-     "Your v is multiplied by β, and what you subtract by 1 − β. Multiply the whole error, v − "
-     "k S, by β.",
+     "You multiply v by β, but k S by 1 − β. Multiply the whole error, v − k S, by β.",
      ("beta[..., None] * error", "beta[..., None] * v - (1 - beta[..., None]) * recalled")),
     ("correction with a nonlinearity",
      "Your error went through tanh. The delta rule has no nonlinearity, so write β k (v − k S)ᵀ.",

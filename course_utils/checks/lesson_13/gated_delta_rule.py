@@ -185,8 +185,8 @@ MISTAKES = [
      "so multiply by `decay`.",
      ("decay[:, :, t, None, None] * S  # forget", "decay[:, :, t, None, None].exp() * S")),
     ("whole state shrunk",
-     "Your step multiplies the whole state by 1 − β. The delta rule changes only what the state "
-     "returns for the key. Add β k (v − k S)ᵀ to the decayed state.",
+     "Your step multiplies the whole state by 1 − β. The delta rule does not shrink the whole "
+     "state. Add β k (v − k S)ᵀ to the decayed state.",
      ("S = S + write",
       "S = (1 - b[..., None]) * S + torch.einsum('bhk,bhv->bhkv', k_t, b * v_t)")),
     ("negative exponential of the decay",

@@ -99,8 +99,8 @@ MISTAKES = [
      "its own texts, so reset every row where a text begins.",
      (NEW, "(text[:, t] != text[:, t - 1]).all().expand(B) if t else text[:, 0] < 0")),
     ("texts of the first row",
-     "All your rows are reset where the first row's texts begin. Row b of `text` belongs to row b "
-     "of the batch, so compare each row's own numbers.",
+     "You reset the state of every row where the first row's texts begin. Row b of `text` belongs "
+     "to row b of the batch. In each row, compare a token's number with that of the token before.",
      (NEW, "(text[:1, t] != text[:1, t - 1]).expand(B) if t else text[:, 0] < 0")),
     ("first reset alone",
      "Your state is reset only at the start of the second text, and is then carried through all "
@@ -288,8 +288,8 @@ MISTAKES = [
      "with the token before it in its own row.",
      (NEW, "text[:, t] != text[0, t - 1] if t else text[:, 0] < 0")),
     ("texts of the last row",
-     "All your rows are reset where the last row's texts begin. Row b of `text` belongs to row b "
-     "of the batch, so compare each row's own numbers.",
+     "You reset the state of every row where the last row's texts begin. Row b of `text` belongs "
+     "to row b of the batch. In each row, compare a token's number with that of the token before.",
      (NEW, "(text[-1:, t] != text[-1:, t - 1]).expand(B) if t else text[:, 0] < 0")),
     ("two tokens back",
      "You compare each token with the one two positions before it, so the state is also reset at "
