@@ -120,6 +120,8 @@ def judge_here(exercise, answer, run=None):
 
 
 def _not_checkable(answer, called):
+    if type(answer).__name__ in ("Autotuner", "Heuristics"):
+        return "Check the kernel alone, without @triton.autotune: the check launches it itself."
     if not callable(answer):
         return "`check` takes the function itself. Write `check(dot)`, not `check(dot(a, b))`."
     near = difflib.get_close_matches(str(called), EXERCISES, n=1)
