@@ -219,7 +219,11 @@ def test_stop_ends_a_check_at_once(notebook):
         ("import torch; dot = lambda a, b: a @", True),
         ("def\tdot(a, b): return a @", True),
         ("with no_such_name as dot: pass", True),
+        ("%%time\nno_such_name\ndef dot(a, b): return a", True),
+        ("%%time\ndef dot(a, b): return a @", True),
+        ("Def dot(a, b): return a", True),
         ("class Sizes:\n    dot = no_such_name", False),
+        ("class Sizes:\n    def dot(a, b): return a @", False),
         ("# import dot\ndot.calls = no_such_name", False),
         ("for fn in [dot]: no_such_name", False),
         ("def f(: pass", True),  # the name that a decorator left
@@ -234,10 +238,18 @@ def test_an_answer_whose_newest_version_did_not_run_is_not_judged(notebook, edit
     notebook(f"def dot(a, b): return a @ b\ndot.__name__ = {name!r}")
     # _IncompleteInputError is raised from Python 3.13 on
     errors = ("SyntaxError", "_IncompleteInputError", "NameError", "ModuleNotFoundError")
-    assert notebook(edit) in errors
+    assert notebook(edit).endswith(errors)
     verdict = notebook("print(check(dot, 'dot'))")
     assert ("did not run (" in verdict and "_Inc" not in verdict) == told
     assert "✅" in (notebook("print(check(dot, 'dot'))") if told else verdict)
+
+
+def test_a_class_whose_newest_version_raised_an_error_is_not_judged(notebook):
+    kind = "class SelfAttention(torch.nn.Module):\n    def forward(self, x): return x"
+    assert notebook(kind) == "" and notebook(f"{kind}\n    width = no_such_name") == "NameError"
+    assert "did not run (" in notebook("print(check(SelfAttention))")
+    assert notebook(f"{kind}\nno_such_name") == "NameError"
+    assert "❌" in notebook("print(check(SelfAttention))")
 
 
 def test_matrices_come_back_for_the_picture_also_from_a_new_server(monkeypatch):

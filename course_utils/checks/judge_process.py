@@ -72,8 +72,8 @@ NOT_RUN = (
     "Fix that cell, run it, and then run this one."
 )
 # of a cell that is not Python: what follows def, class, import or for, or precedes := or =
-_DEFINES = r"\b(?:def|class|import)\s[ \w,.]+|\bfor [ \w,()]{1,99}(?= in\b)|\b\w+ *(?=:=)"
-_DEFINES += r"|(?:^|[;:]) *\(?[^=(!<>;:\n]+(?==[^=])"
+_DEFINES = r"^(?:async +)?(?i:def|class|function)\s+\w+|\bimport\s[ \w,.]+|\b\w+ *(?=:=)"
+_DEFINES += r"|\bfor [ \w,()]{1,99}(?= in\b)|(?:^|[;:]) *\(?[^=(!<>;:\n]+(?==[^=])"
 GONE = (
     "The process that judges answers has ended or does not reply. Run this cell again. If you read "
     "this again, your code ends or stops that process."
@@ -111,7 +111,10 @@ def judge(exercise, answer):
 
 
 def _judge(exercise, answer):
-    if error := _cell_did_not_run(answer):
+    error = None
+    with contextlib.suppress(Exception):  # whatever the answer's attributes do
+        error = _cell_did_not_run(answer)
+    if error:
         return "not checked", "cell did not run", NOT_RUN.format(errors.summarize(error))
     try:
         letters = pickled(answer)
@@ -169,17 +172,27 @@ def _verdict(reply):
 
 def _cell_did_not_run(answer):
     """Return the error for which the cell run last, if it defines the answer, did not do so."""
-    last = get_ipython() and get_ipython().last_execution_result
+    shell = get_ipython()
+    last = shell and shell.last_execution_result
     error = last and (last.error_before_exec or last.error_in_exec)
-    if not error or last.error_in_exec and _is_defined_in(answer, last.info.raw_cell):
+    if not error:
         return None
-    names = {name for name, value in get_ipython().user_ns.items() if value is answer}
-    names.add(str(getattr(answer, "__name__", "")))  # a decorator may have given it another
+    code = re.sub(r"\A(?:\s*%%.*\n)+", "", last.info.raw_cell)  # without %%time, for instance
+    names = {name for name, value in shell.user_ns.items() if value is answer}
+    if inspect.isfunction(answer) or inspect.isclass(answer):
+        names.add(answer.__name__)  # a decorator may have given it another
     try:
-        defined = {*_bound(ast.parse(get_ipython().transform_cell(last.info.raw_cell)))}
+        defined = {*_bound(ast.parse(shell.transform_cell(code)))}
     except SyntaxError:
-        defined = re.findall(r"\w+", " ".join(re.findall(_DEFINES, last.info.raw_cell, re.M)))
-    return error if names & {*defined} else None
+        defined = {*re.findall(r"\w+", " ".join(re.findall(_DEFINES, code, re.M)))}
+    file = shell.compile.get_code_name(last.info.raw_cell, code, last.execution_count)
+    return error if names & defined and file not in _files(answer) else None
+
+
+def _files(answer):
+    """Return the files, or cells, with the code of a function or of a class's methods."""
+    parts = vars(answer).values() if inspect.isclass(answer) else [inspect.unwrap(answer)]
+    return {each.__code__.co_filename for each in parts if inspect.isfunction(each)}
 
 
 def _bound(code):
@@ -195,14 +208,6 @@ def _bound(code):
             yield node.id
         else:
             yield from _bound(node)
-
-
-def _is_defined_in(answer, cell):
-    """Tell whether a cell has the source of an answer; it may have raised its error later."""
-    try:
-        return inspect.getsource(answer).strip() in cell
-    except Exception:  # such as ValueError, if it wraps itself
-        return True  # as far as one can tell
 
 
 # In the server
