@@ -75,7 +75,8 @@ ONE, TWO, SOME = torch.ones(1, 1), torch.ones(2), torch.tensor([[1.0, -2, 3], [0
 )
 def test_the_first_difference_in_words(got, expected, words):
     names = "L|S" if isinstance(expected, tuple) else "L S"
-    assert words in difference(got, expected, names)
+    told = difference(got, expected, names)
+    assert words in told and not (isinstance(got, tuple) and "return" in told)
     assert not is_same(got, expected)
 
 

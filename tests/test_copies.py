@@ -212,6 +212,7 @@ def test_badges_stand_below_the_title_once_and_go_as_they_came(tmp_path, monkeyp
     bare = addresses.without_badges(readme)
     monkeypatch.setattr(addresses, "ROOT", tmp_path)
     (tmp_path / "README.md").write_text(readme, encoding="utf-8")
+    assert addresses.website("You/you.github.io") == "https://you.github.io/"
     for repository in [REPOSITORY, "you/fork"]:
         addresses.main(["--repository", repository])
         written = (tmp_path / "README.md").read_text(encoding="utf-8")

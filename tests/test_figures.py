@@ -386,7 +386,7 @@ def test_each_line_differs_from_the_others_by_more_than_color_and_is_in_the_lege
 def test_bars_stand_beside_or_after_one_another_and_are_read_out():
     series = {"a": [1, 2], "b": [30, 20], "c": [5, 6]}
     ax = bars(["x", "y"], series, xlabel="n", ylabel="ms")
-    assert [bar.get_width() for bar in ax.patches] == [1, 2, 30, 20, 5, 6]
+    assert [bar.get_width() for bar in ax.patches] == [1, 2, 30, 20, 5, 6] and ax.yaxis_inverted()
     middles = [bar.get_y() + bar.get_height() / 2 for bar in ax.patches]
     np.testing.assert_allclose(middles[2:4], [0, 1], atol=1e-9)  # of three, the second
     assert middles[::2] == sorted(middles[::2]) and max(middles[::2]) < min(middles[1::2])

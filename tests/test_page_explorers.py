@@ -425,6 +425,7 @@ def test_the_last_step_stays_the_last_and_none_goes_beyond_it(browse, name, star
         ("tile_explorer", {}, [(50 + 20 * 3.1, 26 + 20 * 11.9)], {"step": 7}),
         ("tile_explorer", {}, [(50 + 20 * 11.5, 30)], {}),  # skipped
         ("ring_explorer", {}, [(54 + 33 * 1.1, 50 + 33 * 7.9)], {"step": 6}),
+        ("ring_explorer", {"zigzag": True}, [(54 + 33 * 6.8, 50 + 33 * 7.8)], {"step": 6}),
         ("memory_explorer", {}, [(100, 48 + 32 * 3.3)], {"read": "d"}),
         ("memory_explorer", {"read": "b"}, [(20, 48 + 32 * 4.75)], {"read": "a"}),
         ("views_explorer", {}, [(42 + 23 * 9.8, 24 + 23 * 5.8)], {"head": 9, "layer": 5}),
