@@ -61,6 +61,16 @@ def unfinished(x_ptr):
 
 
 @triton.jit
+def first(out_ptr):
+    return tl.load(out_ptr)
+
+
+@triton.jit
+def reads_by_a_helper(x_ptr, out_ptr):
+    tl.store(out_ptr, first(x_ptr))
+
+
+@triton.jit
 def calls_unfinished(x_ptr):
     unfinished(x_ptr)
 
@@ -112,6 +122,19 @@ def test_an_address_outside_the_tensors_stops_the_kernel_at_once(kernel, argumen
     with pytest.raises(OutOfBounds, match=words):
         launch(kernel, (1,), *arguments, **block)
     assert not arguments[1].any()
+
+
+def test_what_lies_beyond_a_tensor_is_outside_even_if_another_tensor_lies_there():
+    memory = bytearray(32)
+    x, out = (torch.frombuffer(memory, dtype=torch.float32, count=4, offset=at) for at in (0, 16))
+    with pytest.raises(OutOfBounds, match="reads beyond the last entry of x_ptr, by up to 4"):
+        launch(doubled, (1,), x, out, 4, 4, BLOCK=4)
+
+
+def test_a_helpers_parameter_may_have_the_name_of_another_tensor():
+    x, out = torch.ones(4), zeros(4)
+    launch(reads_by_a_helper, (1,), x, out)
+    assert out.sum() == 1
 
 
 @pytest.mark.parametrize("kernel", [unfinished, calls_unfinished])

@@ -258,32 +258,44 @@ class _Memory:
         if not used.size:
             return "", 0
         low, high = used.min(), used.max() + size
-        for name, (start, stop) in self.ranges.items():
+        named = self._pointer_in_line(verb)
+        for name in [named] if named else self.ranges:
+            start, stop = self.ranges[name]
             if start <= low and high <= stop:
                 return name, used.size
-        name = self._pointer_in_line(verb)
-        if name is None:
+        if named is None:
             raise OutOfBounds(f"the kernel {verb} outside the memory of its tensors")
-        start, stop = self.ranges[name]
         where, off = max(
             ("before the first", start - low),
             ("beyond the last", high - stop),
             key=lambda each: each[1],
         )
         by = off // size
-        raise OutOfBounds(f"the kernel {verb} {where} entry of {name}, by up to {by} entries")
+        raise OutOfBounds(f"the kernel {verb} {where} entry of {named}, by up to {by} entries")
 
     def _pointer_in_line(self, verb):
         """Return the pointer that the kernel's present line reads from or writes to.
 
-        None if there is no such pointer, or several. The tensor nearest to an address may be
-        another one.
+        None if there is no such pointer, or several. Where an address lies cannot tell: tensors may
+        be neighbors in memory, and then what lies beyond one is in another.
         """
         frame = inspect.currentframe()
-        while frame is not None and not self.ranges.keys() & frame.f_locals.keys():
+        while frame is not None and self.ranges.keys().isdisjoint(frame.f_code.co_varnames):
             frame = frame.f_back
         line = linecache.getline(frame.f_code.co_filename, frame.f_lineno) if frame else ""
         calls = r"\bload\(([^,]*)" if verb == "reads" else r"\b(?:store|atomic_\w+)\(([^,]*)"
         addresses = " ".join(re.findall(calls, line))
         named = self.ranges.keys() & set(re.findall(r"\w+", addresses))
+        named = {name for name in named if self._points_into(name, frame.f_locals.get(name))}
         return named.pop() if len(named) == 1 else None
+
+    def _points_into(self, name, pointer):
+        """Return whether a name still stands for its tensor, and not for another one's addresses.
+
+        A helper may have a parameter of the same name.
+        """
+        if not isinstance(pointer, tl.tensor):
+            return False
+        start, stop = self.ranges[name]
+        addresses = pointer.handle.data.astype(np.int64)
+        return start <= addresses.min() and addresses.max() < stop
