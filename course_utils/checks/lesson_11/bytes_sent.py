@@ -48,12 +48,13 @@ MISTAKES = [
      (HEADS, "2 * (W - 1) * (N * H * d) // W"), ("2 * (moved", "(moved"),
      (RING, "(W - 1) * block + W * block")),
     ("own part reduced",
-     "Your first number, by heads, counts all W parts. In each of its two rounds, an all-reduce "
-     "sends only W − 1 of them, because a rank keeps one.",
+     "Your first number, by heads, counts all W parts. A rank keeps one of them, so an all-reduce "
+     "sends only W − 1 parts while it sums, and W − 1 more while it distributes the sums.",
      (HEADS, "2 * (2 * (N * H * d))")),
     ("whole output to each",
-     "Your first number, by heads, is that of sending the whole output to every other rank. An "
-     "all-reduce sends 1 / W of it at a time: W − 1 such parts in each of its two rounds.",
+     "Your first number, by heads, is that of sending the whole output to every other rank in "
+     "each pass. An all-reduce sends parts of size 1 / W instead: W − 1 parts while it sums, and "
+     "W − 1 more while it distributes the sums. Count these parts once for each pass.",
      (HEADS, "2 * (W - 1) * (N * H * d)")),
     ("three all-reduces",
      "Your first number, by heads, counts three all-reduces. There are two: one of the output in "
@@ -115,8 +116,8 @@ MISTAKES = [
      "have only H_kv heads. Count H heads for q and the output, and H_kv heads for k and v.",
      (MOVED, "n * 4 * H * d")),
     ("H in the ring",
-     "Your all-to-all is right, but your ring counts H heads of k and v. As in the all-to-all, k "
-     "and v have only H_kv heads. Count H_kv heads for both.",
+     "Your all-to-all is right, but your ring counts H heads of k and v. They have only H_kv "
+     "heads, so use H_kv in the ring too.",
      ("2 * n * H_kv * d", "2 * n * H * d")),
     ("one of k and v with H heads in the all-to-all",
      "Your all-to-all counts H heads for one of k and v. Both have H_kv heads.",
@@ -141,7 +142,7 @@ MISTAKES = [
      "− 1 of the W pieces.",
      ("2 * (moved * (W - 1) // W)", "2 * moved")),
     ("all tokens sent",
-     "Your all-to-all sends all N tokens. A rank sends only its own n tokens.",
+     "Your all-to-all sends all N tokens. A rank sends only its own n = N / W tokens.",
      (MOVED, "N * (2 * H + 2 * H_kv) * d")),
     ("all-reduce of n tokens",
      "Your all-reduce is over the outputs of n tokens. By heads, every rank holds all tokens, "
@@ -156,7 +157,7 @@ MISTAKES = [
      ("heads * size, all_to_all * size, ring * size",
       "W * heads * size, W * all_to_all * size, W * ring * size")),
     ("ring of all tokens",
-     "Your ring sends blocks of N tokens. A block has n tokens.",
+     "Your ring sends blocks of N tokens. A block has only n = N / W tokens.",
      ("2 * n * H_kv * d", "2 * N * H_kv * d")),
     ("ring of one head",
      "Your ring sends blocks of one head. A block has H_kv heads.",

@@ -79,8 +79,8 @@ BY_ELL = (
     "over the ranks, and divide once."
 )
 SUBTRACTED = (
-    "Your result is what you get if you subtract {} from m. Where {} is empty, this is −∞ − (−∞), "
-    "which is NaN. Elsewhere, the exponential can overflow. Subtract the largest m."
+    "Your result is what you get if you subtract {} from m. If {} is empty, you subtract −∞, and "
+    "−∞ − (−∞) is NaN. Elsewhere, the exponential can overflow. Subtract the largest m."
 )
 NOT_YET = (
     "Your factors are e^(m − largest m so far). When a later rank has a larger m, what you have "
@@ -142,9 +142,9 @@ MISTAKES = [
      "You divide O by ℓ on each rank and again at the end. Divide only once, at the end.",
      (RESULT, "(shrink[..., None] * out / ell.clamp(min=1e-9)[..., None]).sum(dim=0) / "
       "total[..., None]")),
-    ("smallest maximum", SUBTRACTED.format("the smallest m", "a rank"),
+    ("smallest maximum", SUBTRACTED.format("the smallest m of all ranks", "a rank"),
      ("m.amax(dim=0)", "m.amin(dim=0)")),
-    ("mean maximum", SUBTRACTED.format("the mean m", "a rank"),
+    ("mean maximum", SUBTRACTED.format("the mean of m over the ranks", "a rank"),
      ("m.amax(dim=0)", "m.mean(dim=0)")),
     ("first maximum", SUBTRACTED.format("the m of rank 0", "rank 0"),
      ("m.amax(dim=0)", "m[0]")),

@@ -65,8 +65,8 @@ PASSED = "k.roll(1, dims=0), v.roll(1, dims=0)"
 MIXED = "share[..., None] * out + share_new[..., None] * out_new"
 SHARES = "(lse - both).exp(), (lse_new - both).exp()"
 NAN_AT_FIRST = (
-    "Your result is right, except at the first step, where it is NaN. There lse is −∞. If you "
-    "compute {}, you get {}, which is NaN. Use `torch.logaddexp` instead."
+    "Your result is NaN at the first step, where lse is −∞. If you compute {}, you get {}, which "
+    "is NaN. Use `torch.logaddexp` instead."
 )
 OVERWRITTEN = (
     "of rank 0. If you assign in a loop over the ranks, you overwrite blocks that have not been "
@@ -113,12 +113,12 @@ MISTAKES = [
      "`torch.logaddexp` of the two lse values.",
      (MIXED, "(out + out_new) / 2")),
     ("old output not rescaled",
-     "Your old output is not rescaled, but the new one is. Multiply the old output by e^(its own "
-     "lse − the common lse), too.",
+     "You rescale the output of the new block, but not the old output. Multiply the old output by "
+     "e^(its own lse − the common lse), too.",
      (MIXED, "out + share_new[..., None] * out_new")),
     ("new output not rescaled",
-     "Your new output is not rescaled, but the old one is. Multiply the new output by e^(its own "
-     "lse − the common lse), too.",
+     "You rescale the old output, but not the output of the new block. Multiply the output of the "
+     "new block by e^(its own lse − the common lse), too.",
      (MIXED, "share[..., None] * out + out_new")),
     ("only added",
      "You add the two outputs, but each is a weighted mean over its own keys. Weight each output "
@@ -164,7 +164,7 @@ MISTAKES = [
     ("values overwritten while passing", f"After your step, all ranks hold the v {OVERWRITTEN}",
      (PASSED, "k.roll(1, dims=0), v[:1].expand_as(v)")),
     ("softmax over queries",
-     "The softmax of your new output runs over the queries. It must run over the keys, so use "
+     "The softmax for the new block runs over the queries. It must run over the keys, so use "
      "`dim=-1`.",
      ("scores.softmax(dim=-1)", "scores.softmax(dim=-2)")),
     ("lse over queries",
@@ -230,12 +230,12 @@ MISTAKES = [
     ("divided by d_k", DIVIDED_BY_D_K, (" / q.shape[-1] ** 0.5", " / q.shape[-1]")),
     ("divided by √d_v", BY_D_V, ("q.shape[-1] ** 0.5", "v.shape[-1] ** 0.5")),
     ("new output not divided",
-     "Your new output is a sum of e^(score − m) v, where m is the largest score. Before you "
-     "merge it, divide it by the sum of e^(score − m).",
+     "Your output of the new block is a sum of e^(score − m) v, where m is the largest score. "
+     "Before you merge it, divide it by the sum of e^(score − m).",
      ("scores.softmax(dim=-1)", "(scores - scores.amax(dim=-1, keepdim=True)).exp()")),
     ("new output of bare exponentials",
-     "Your new output is the sum of e^score v. It is not divided by the sum of e^score, and it "
-     "overflows for large scores. Use softmax.",
+     "Your output of the new block is the sum of e^score v. It is not divided by the sum of "
+     "e^score, and it overflows for large scores. Use softmax.",
      ("scores.softmax(dim=-1)", "scores.exp()")),
     ("largest score for lse",
      "Your merge uses the largest score of the new block as its lse. Use the log-sum-exp of all "

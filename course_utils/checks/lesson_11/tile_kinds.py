@@ -107,8 +107,8 @@ MISTAKES = [
      ("    some", "    q = queries.sort().values.unflatten(0, (-1, size))\n"
       "    k = keys.sort().values.unflatten(0, (-1, size))\n    some")),
     ("swapped",
-     "You swap queries and keys. Rows are tiles of queries, and a query may attend to keys up to "
-     "its own position.",
+     "You have swapped queries and keys. Rows are tiles of queries, and a query may attend to "
+     "keys up to its own position.",
      ("    some", "    q, k = k, q\n    some")),
     ("consecutive assumed",
      "Your result is right where the positions of each block are consecutive. They may also be "
@@ -186,14 +186,17 @@ MISTAKES = [
      "Your result has 1 for tiles in which every pair is allowed. Return 2 for them.",
      ("some.long() + each.long()", "some.long()")),
     ("1 and 2 swapped",
-     "You swap 1 and 2. Return 2 where every pair is allowed, and 1 where only some pairs are.",
+     "You have swapped 1 and 2. Return 2 where every pair is allowed, and 1 where only some pairs "
+     "are.",
      ("some.long() + each.long()", "2 * some.long() - each.long()")),
     ("0 and 1 swapped",
-     "You swap 0 and 1. Return 0 where no pair is allowed, and 1 where only some pairs are.",
+     "You have swapped 0 and 1. Return 0 where no pair is allowed, and 1 where only some pairs "
+     "are.",
      ("some.long() + each.long()", "1 - some.long() + 2 * each.long()")),
     ("always 1",
-     "Your result is 1 for every tile. If you take the earliest and the latest position of a whole "
-     "list, take those of each block instead.",
+     "Your result is 1 for every tile. Return 2 where every pair is allowed, and 0 where no pair "
+     "is. If you use the earliest and the latest position of a whole list, use those of each "
+     "block instead.",
      ("some.long() + each.long()", "torch.ones_like(some.long())")),
     ("share rounded", SHARE, f"(2 * {SHARES}).round().long()"),
     ("share rounded down", SHARE, f"(2 * {SHARES}).long()"),
@@ -218,7 +221,7 @@ MISTAKES = [
      "Your result has 0 for tiles in which only some pairs are allowed. Return 1 for them.",
      ("some.long() + each.long()", "2 * each.long()")),
     ("numbers swapped",
-     "You swap 0 and 2. Return 0 where no pair is allowed, and 2 where every pair is.",
+     "You have swapped 0 and 2. Return 0 where no pair is allowed, and 2 where every pair is.",
      ("some.long() + each.long()", "2 - some.long() - each.long()")),
     ("latest with latest",
      "Your result is 2 where the latest query may see every key. The earliest query might not "

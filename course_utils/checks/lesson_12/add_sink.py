@@ -138,7 +138,7 @@ MISTAKES = [
      (SHARE, "torch.sigmoid(lse)")),
     ("sink as a weight",
      "Your new lse is log(e^lse + sink). The sink is a score, so its exponential belongs in the "
-     "sum. Use log(e^lse + e^sink), as torch.logaddexp computes it.",
+     "sum. Use log(e^lse + e^sink), computed with `torch.logaddexp`, so that nothing overflows.",
      (NEW, "(lse.exp() + sink).log()")),
     ("ratio of the scores",
      "You multiply `out` by lse / (lse + sink). Weights are shares of exponentials. Multiply it by "

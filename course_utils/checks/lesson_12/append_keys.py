@@ -95,8 +95,8 @@ ONE_SCALE = (
 )
 MISTAKES = [
     ("new keys rounded at once",
-     "You round the new keys at once. New keys are appended to `exact`, and only its oldest group "
-     "is rounded. Append k to `exact` first.",
+     "You round the new keys as soon as they arrive. Append k to `exact` first. Then, while "
+     "`exact` has at least recent + group tokens, round the oldest group.",
      (WHILE, "while False:"),
      (RETURN, "return torch.cat([rounded, round_group(k)], dim=-2), before"),
      (JOINED, "before = exact\n    " + JOINED)),

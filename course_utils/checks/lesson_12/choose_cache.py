@@ -230,13 +230,13 @@ MISTAKES = [
      (CHOOSE, CHOOSE + "\n        loss = sum(F.cross_entropy(read(t, name)[0][-2], t[-1]) for t in "
       "to_choose)")),
     ("bytes of the first text",
-     "Your share and your extra loss are right for your choice. But you compare only the bytes "
-     "of the first text with a quarter. Add up the bytes over all texts in `to_choose` before "
+     "Your share and your extra loss are right for your choice. But you compare sizes on the "
+     "first text only. Add up the bytes over all texts in `to_choose`, for both caches, before "
      "you compare.",
      (FITS, "if 4 * read(to_choose[0], name)[1] <= read(to_choose[0], names[0])[1]:")),
     ("bytes of the last text",
-     "Your share and your extra loss are right for your choice. But you compare only the bytes "
-     "of the last text with a quarter. Add up the bytes over all texts in `to_choose` before you "
+     "Your share and your extra loss are right for your choice. But you compare sizes on the last "
+     "text only. Add up the bytes over all texts in `to_choose`, for both caches, before you "
      "compare.",
      (FITS, "if 4 * read(to_choose[-1], name)[1] <= read(to_choose[-1], names[0])[1]:")),
     ("the first that fits",
