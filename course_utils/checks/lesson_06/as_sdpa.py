@@ -116,12 +116,13 @@ MISTAKES = [
      "You use a causal mask. Use the given mask instead: invert `ignore` and pass it as attn_mask.",
      ("attn_mask=mask", "is_causal=True")),
     ("mask as numbers",
-     "Your result is what you get with a mask of 0s and 1s in place of booleans. SDPA *adds* "
-     "numbers to the scores, so these forbid nothing. Pass the boolean mask `~ignore`.",
+     "Your result is what you get with a mask of 0s and 1s in place of booleans. SDPA *adds* a "
+     "numeric mask to the scores, so these numbers forbid nothing. Pass the boolean mask "
+     "`~ignore`.",
      ("~ignore", "(~ignore).to(q.dtype)")),
     ("ignore as numbers",
-     "Your result is what you get with a mask of 0s and 1s in place of booleans. SDPA *adds* "
-     "numbers to the scores, so ignored keys count e times as much. Pass the boolean mask "
+     "Your result is what you get with a mask of 0s and 1s in place of booleans. SDPA *adds* a "
+     "numeric mask to the scores, so ignored keys count e times as much. Pass the boolean mask "
      "`~ignore`, in which True means may attend.",
      ("~ignore", "ignore.to(q.dtype)")),
     ("finite in place of infinity",
@@ -167,8 +168,8 @@ MISTAKES = [
      "enable_gqa=True.",
      (", enable_gqa=True", "")),
     ("scaled twice",
-     "Your scores are divided by d_k. If you divide q by √d_k yourself, SDPA divides by √d_k "
-     "again unless you pass `scale`. Divide only once.",
+     "Your scores are divided by d_k, not by √d_k. This happens if `scale` lacks the square root, "
+     "or if you divide q by √d_k and SDPA divides again. Divide by √d_k only once.",
      ("d_k**0.5", "d_k")),
     ("scaled by the width of values", shared_hints.BY_D_V, ("q.shape[-1]", "v.shape[-1]")),
     ("temperature under the root",

@@ -166,13 +166,14 @@ MISTAKES = [
      "row r of the block that starts at query i has position i + r + S − L.",
      ("keys > positions", "keys > positions - i")),
     ("counted inside the tile",
-     "You read the right tiles, but your mask counts queries and keys from the start of the "
-     "tile. Add i to the queries and j to the keys in a tile that starts at query i and key j.",
+     "You read the right tiles, but your mask counts queries and keys from the start of the tile. "
+     "Add i to the query positions and j to the key positions in a tile that starts at query i and "
+     "key j.",
      ("keys > positions", "keys - j > positions - i")),
     ("counted inside each tile",
-     "You read all tiles, and your mask counts queries and keys from the start of the tile. Add "
-     "i to the queries and j to the keys in a tile that starts at query i and key j. Skip tiles "
-     "in the future of all their queries.",
+     "You read all tiles, and your mask counts queries and keys from the start of the tile. Add i "
+     "to the query positions and j to the key positions in a tile that starts at query i and key "
+     "j. Skip tiles in the future of all their queries.",
      ("j > positions[-1]", "False"),
      ("keys > positions", "keys - j > positions - i")),
     ("keys counted inside the tile",

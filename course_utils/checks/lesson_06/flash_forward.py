@@ -203,9 +203,9 @@ MISTAKES = [
      "must be e^(m − m_new), which is at most 1.",
      ("(m - m_new)", "((m_new - m) if j else (m - m_new))")),
     ("state carried on",
-     "You get this result, or an error where the last block is shorter, if m, ℓ and O are "
-     "carried over from one block of queries to the next. Start each block with m = −∞, ℓ = 0 "
-     "and O = 0.",
+     "Your result is what you get if m, ℓ and O are carried over from one block of queries to the "
+     "next. (Where the last block is shorter, that gives an error.) Start each block with m = −∞, "
+     "ℓ = 0 and O = 0.",
      ("torch.full_like(q_i[..., 0]", "m if i else q.new_full((*q.shape[:-2], block_q)"),
      ("ell = torch", "ell = ell if i else torch"),
      ("out = torch", "out = out if i else torch")),
@@ -236,18 +236,18 @@ MISTAKES = [
      ("torch.maximum(m, scores.amax(dim=-1))",
       "scores.amax(dim=-1)")),
     ("new product rescaled as well",
-     "You also rescale the product p v of the new tile. Rescale the old O first, and then add the "
-     "product.",
+     "You also rescale what the new tile adds to O, although it is already relative to the new "
+     "maximum. Rescale the old O first, and then add the new part.",
      ("out * shrink[..., None] + p @ v_j",
       "(out + p @ v_j) * shrink[..., None]")),
     ("new sum rescaled as well",
-     "You also rescale the sum of p over the new tile. Rescale the old ℓ first, and then add the "
-     "sum.",
+     "You also rescale what the new tile adds to ℓ, although it is already relative to the new "
+     "maximum. Rescale the old ℓ first, and then add the new sum.",
      ("ell * shrink + p.sum(dim=-1)",
       "(ell + p.sum(dim=-1)) * shrink")),
     ("softmax for the powers",
-     "Your p is a softmax within the tile, which divides too early. Use e^(score − m_new), and "
-     "divide by ℓ once, after the last tile.",
+     "Your weights are a softmax within the tile, which divides too early. Use e^(score − m_new), "
+     "and divide by ℓ once, after the last tile.",
      ("(scores - m_new[..., None]).exp()", "scores.softmax(dim=-1)")),
     ("log of m and sum",
      "Your O is right. But the log-sum-exp is log(e^m · ℓ) = m + log ℓ, not log(m + ℓ).",

@@ -40,8 +40,7 @@ MISTAKES = [
      "Your naive attention holds three matrices. Count only two, the scores and the weights.",
      ("2 * matrix", "3 * matrix")),
     ("memory swapped",
-     "Your two results are in the wrong order. Return naive attention first, then flash "
-     "attention.",
+     "Your two results are in the wrong order. Return naive attention first, then tiled attention.",
      ("naive, flash", "flash, naive")),
     ("inputs counted",
      "Your results include q, k and v. Leave them out.",
@@ -72,10 +71,11 @@ MISTAKES = [
      "Your naive attention lacks the output. Add it.",
      ("2 * matrix + output", "2 * matrix")),
     ("lse forgotten",
-     "Your flash attention lacks the log-sum-exp. Add 4 bytes (float32) per query and head.",
+     "Your tiled attention lacks the log-sum-exp. Add 4 bytes (float32) per query and head.",
      ("output + lse", "output")),
     ("lse for each number",
-     "Your result has one log-sum-exp per number of the output. Count one per query and head.",
+     "Your result has one log-sum-exp for every entry of the output. Count one for each query of "
+     "each head of each sequence.",
      ("L * 4", "L * d * 4")),
     ("lse in the dtype",
      "Your log-sum-exp takes `size` bytes per number. It is in float32, so it takes 4 bytes "
@@ -120,11 +120,11 @@ MISTAKES = [
      "Your log-sum-exp has one number per key. Count one per query.",
      ("L * 4", "S * 4")),
     ("lse in both",
-     "Your naive attention includes a log-sum-exp. Leave it out, because only flash attention "
+     "Your naive attention includes a log-sum-exp. Leave it out, because only tiled attention "
      "returns one.",
      ("2 * matrix + output", "2 * matrix + output + heads * L * 4")),
     ("maximum and sum kept",
-     "Your flash attention holds 8 bytes per query and head besides the output. It must hold "
+     "Your tiled attention holds 8 bytes per query and head besides the output. It must hold "
      "only one number, the log-sum-exp, and not both m and ℓ. Count 4 bytes.",
      ("L * 4", "L * 8")),
     ("four bytes throughout",

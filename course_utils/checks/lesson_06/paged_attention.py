@@ -182,12 +182,12 @@ MISTAKES = [
      ("min(page, length - start)", "min(page, length - start) if start < length else page"),
      ("table[start // page]", "table[min(start // page, len(table) - 1)]")),
     ("as many pages as the first text",
-     "You read at most as many pages of each text as the first text has. Read all `length` tokens "
-     "of each text.",
+     "You read at most as many pages of each text as the first text has. Read all `lengths[b]` "
+     "tokens of text b.",
      ("range(0, length, page)", "range(0, min(length, -(-lengths[0] // page) * page), page)")),
     ("as many pages as the shortest text",
-     "You read at most as many pages of each text as the shortest text has. Read all `length` "
-     "tokens of each text.",
+     "You read at most as many pages of each text as the shortest text has. Read all `lengths[b]` "
+     "tokens of text b.",
      ("range(0, length, page)", "range(0, min(length, -(-min(lengths) // page) * page), page)")),
     ("length of the first text", FIRST_LENGTH,
      ("for start in", "length = min(lengths[0], len(table) * page)\n        for start in")),
@@ -269,7 +269,7 @@ MISTAKES = [
      (UPDATE,
       "ell, out = ell * 0 + 1, scores.softmax(dim=-1) @ v")),
     ("first page alone",
-     "You use only the first page of each text. Read all `length` tokens.",
+     "You use only the first page of each text. Read all `lengths[b]` tokens of text b.",
      ("range(0, length, page)", "range(0, min(length, page), page)")),
     ("every page cut short",
      "You read only as many slots of every page as the last page has tokens. All earlier pages are "

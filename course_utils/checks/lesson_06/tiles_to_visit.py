@@ -84,8 +84,8 @@ MISTAKES = [
      ("- 1 <= first", "- 2 <= first")),
     ("one masked tile after the whole", ONE_MASKED, (VISITED, "no_mask + 1")),
     ("one masked tile after the whole, short block masked",
-     ONE_MASKED + " A shorter last block of keys ends at L, so it needs no mask if the first query "
-     "sees key L − 1.",
+     ONE_MASKED + " The last key of a shorter last block is L − 1. So that block needs no mask if "
+     "the first query of the block of queries may see key L − 1.",
      (WHOLE, "(first + 1) // block_k"), (VISITED, "no_mask + 1")),
     ("one block too many",
      "You visit one block of keys too many if it starts right after the last query of the block "
@@ -146,8 +146,9 @@ MISTAKES = [
      (WHOLE, "first + 1"),
      (VISITED, "last + 1")),
     ("short last keys missed",
-     "You count a shorter last block of keys as needing a mask even where it needs none. It ends "
-     "at L, so it needs no mask if the first query sees key L − 1.",
+     "You count a shorter last block of keys as needing a mask even where it needs none. Its last "
+     "key is L − 1. So it needs no mask if the first query of the block of queries may see key L − "
+     "1.",
      (WHOLE, "(first + 1) // block_k")),
     ("visits past the end",
      "For a shorter last block of queries, you visit keys after its last query. This block ends "

@@ -89,8 +89,8 @@ MISTAKES = [
      "U.",
      ("E @ W_v", "E[:, :len(W_o)]")),
     ("softmax over the tokens attended to",
-     "Your result is what you get after a softmax over the tokens attended to. Compare the logits "
-     "of a row as they are.",
+     "Your result is what you get after a softmax over the tokens attended to. That can change "
+     "which entry of a row is the largest. Compare the logits as they are.",
      ("effect.argmax", "effect.softmax(dim=0).argmax")),
     ("largest and positive",
      "You leave out tokens whose own logit falls, even where it falls less than all others. Count "
@@ -159,8 +159,8 @@ MISTAKES = [
      "You take the smallest logit of each token. Take the largest, with `argmax`.",
      ("argmax", "argmin")),
     ("logits centered",
-     "You subtract from each logit its mean over all tokens attended to. Compare the logits of a "
-     "row as they are.",
+     "From each logit, you subtract its mean over all tokens attended to. That can change which "
+     "logit of a row is the largest. Compare the logits as they are.",
      ("effect.argmax", "(effect - effect.mean(dim=0)).argmax")),
     ("unembedding for embeddings",
      "You use U.T in place of E. Start with E, the embeddings of the tokens attended to.",

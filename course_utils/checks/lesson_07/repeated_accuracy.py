@@ -89,22 +89,22 @@ MISTAKES = [
      "second-to-last token has occurred before.",
      ("right[seen[:, :-1]]", "right[:, :-1][seen[:, :-2]]")),
     ("share of the right ones",
-     "Your result is the share of right predictions that come from repeated tokens. Divide by the "
-     "number of all predictions from repeated tokens instead.",
+     "Of all correct predictions, you return the share made at repeated tokens. Instead, divide by "
+     "the number of *all* predictions made at repeated tokens.",
      ("right[seen[:, :-1]].float().mean()", "right[seen[:, :-1]].sum() / right.sum()")),
     ("share of repeated tokens",
      "Your result is the share of predictions that count. Return the share of these that are "
      "right.",
      ("right[seen[:, :-1]]", "seen[:, :-1]")),
     ("seen later",
-     "You also count predictions from tokens that occur again only *later*. Count a prediction "
+     "You also count predictions at tokens that occur again only *later*. Count a prediction "
      "only if token i has occurred before.",
      ("same.tril(-1)", "(same & ~torch.eye(tokens.shape[1], dtype=torch.bool))")),
     ("seen only later",
      "You count a prediction if token i occurs again *later*. Count it if token i has occurred "
      "before.", ("any(dim=-1)", "any(dim=1)")),
     ("all predictions",
-     "You count all predictions. Leave out those from tokens that have not occurred before, "
+     "You count all predictions. Leave out those at tokens that have not occurred before, "
      "because nobody can know what follows them.",
      ("[seen[:, :-1]]", "")),
     ("next token seen",
@@ -125,7 +125,7 @@ MISTAKES = [
      "enough if token i has occurred before.",
      ("seen[:, :-1]", "(same[:, :-1, :-1] & same[:, 1:, 1:]).tril(-1).any(dim=-1)")),
     ("seen in another sequence",
-     "You also count predictions from tokens that have occurred only in another sequence. Search "
+     "You also count predictions at tokens that have occurred only in another sequence. Search "
      "each sequence separately.",
      ("same.tril(-1).any(dim=-1)",
       "same.tril(-1).any(dim=-1) | torch.stack([torch.isin(row, tokens[:b]) for b, row in "
@@ -143,8 +143,8 @@ MISTAKES = [
      "leave it out of the divisor too.",
      ("right[seen[:, :-1]].float().mean()", "(right & seen[:, :-1]).sum() / seen.sum()")),
     ("first position is none",
-     "You ignore occurrences at position 0, which is a valid position. If you compare the result "
-     "of `previous_occurrence`, use `>= 0`.",
+     "You ignore occurrences at position 0, which is a valid position. If you use "
+     "`previous_occurrence`, the mask is `previous_occurrence(tokens) >= 0`.",
      ("same.tril(-1).any(dim=-1)", "(same.tril(-1) * torch.arange(same.shape[-1])).amax(-1) > 0")),
     ("shifted backwards",
      "You compare the logits at position i with token i − 1. Compare them with token i + 1, "
@@ -154,11 +154,11 @@ MISTAKES = [
      "You divide by the number of all predictions. Divide by the number of those that count.",
      ("right[seen[:, :-1]]", "(right & seen[:, :-1])")),
     ("new ones taken for right",
-     "You count predictions from tokens that have not occurred before as right. Do not count them "
+     "You count predictions at tokens that have not occurred before as right. Do not count them "
      "at all.",
      ("right[seen[:, :-1]]", "(right | ~seen[:, :-1])")),
     ("right ones of all",
-     "You add up the right predictions from all tokens, but your divisor leaves out tokens that "
+     "You count the correct predictions at all tokens, but your divisor leaves out tokens that "
      "have not occurred before. Leave these tokens out of both.",
      ("right[seen[:, :-1]].float().mean()", "right.sum() / seen[:, :-1].sum()")),
     ("sequences kept apart",
@@ -172,15 +172,15 @@ MISTAKES = [
       "((right & seen[:, :-1]).sum(dim=-1) / seen[:, :-1].sum(dim=-1))")),
     ("positions as a mask",
      "You leave out only tokens whose last earlier occurrence is at position 0. If you use the "
-     "result of `previous_occurrence` as a mask, −1 counts as true and 0 as false. Compare it with "
-     "`>= 0`.",
+     "result of `previous_occurrence` as a mask, −1 counts as true and 0 as false. Use "
+     "`previous_occurrence(tokens) >= 0` as the mask.",
      ("same.tril(-1).any(dim=-1)",
       "torch.where(same.tril(-1), torch.arange(same.shape[-1]), -1).amax(dim=-1).bool()")),
     ("first sequence only",
      "You use only the first sequence. Count the predictions of all sequences.",
      ("right[seen[:, :-1]]", "right[:1][seen[:1, :-1]]")),
     ("new tokens counted",
-     "You count the predictions from tokens that have *not* occurred before. Count the others "
+     "You count the predictions at tokens that have *not* occurred before. Count the others "
      "instead.",
      ("[seen[:, :-1]]", "[~seen[:, :-1]]")),
     ("error",

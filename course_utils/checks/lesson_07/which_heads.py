@@ -174,7 +174,8 @@ MISTAKES = [
      "and 0 for all others.",
      ("start=1", "start=0")),
     ("always the first model",
-     "Your result is the one for suspect(seed=0), whatever the model. Use `model` and `tokens`.",
+     "Your result is the one for suspect(seed=0), whichever model you are given. Use the arguments "
+     "`model` and `tokens`.",
      ("    _, weights", "    model, tokens = suspect(seed=0)\n    _, weights")),
     ("first text only",
      "Your result is what you get from the first text alone. Use all texts, because a head may be "
@@ -185,7 +186,7 @@ MISTAKES = [
      "token that has not occurred before, so count only the predictions that 7.5 counts.",
      (RIGHT, f"({HITS}).float().mean()")),
     ("7.5's bug",
-     "Your result is what you get from an accuracy with the bug of 7.5. Use your fixed "
+     "Your result is what you get from an accuracy with the bug from 7.5. Use your corrected "
      "`repeated_accuracy`.",
      (RIGHT, f"({HITS})[previous_occurrence(tokens)[:, 1:] >= 0].float().mean()")),
     ("drop by half",
