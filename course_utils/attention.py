@@ -724,7 +724,7 @@ def alibi_bias(L, S, num_heads):
         0 if query and key have the same position. Otherwise negative, even for future keys.
     """
     power = 2 ** (num_heads.bit_length() - 1)  # the largest power of two up to num_heads
-    steps = [*range(2, 2 * power + 1, 2)]  # the slopes of `power` heads
+    steps = [*range(2, 2 * power + 1, 2)]  # one for each slope of `power` heads
     steps += range(1, 2 * (num_heads - power), 2)  # the other heads: slopes in between
     slopes = 2.0 ** (-4 * torch.tensor(steps) / power)  # (H,)
     distance = (torch.arange(S - L, S)[:, None] - torch.arange(S)).abs()  # (L, S)

@@ -108,7 +108,7 @@ TOO_FAR = (
 )
 NEIGHBORS = (
     "Your matrices would be right for the interleaved layout. Here, `rotary` pairs entry i with "
-    "entry i + d_k / 2. Arrange the entries of both matrices in this way."
+    "entry i + d_k / 2. Reorder the columns of both matrices accordingly."
 )
 BY_CONTENT = (
     "Your keys depend on the numbers that the tokens carry. Any token can be b positions back, so"

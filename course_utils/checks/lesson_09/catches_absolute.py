@@ -67,9 +67,7 @@ BROKEN = {
     ),
     "values that are rotated too": ((ROTATE, ROTATE + "\n    v = rotary(v, at)"),),
     "positions above 31 replaced by 31": ((POSITIONS, "at_q = at_k = at.clamp(max=31)"),),
-    "positions that start again at 0 after the eighth token": (
-        (POSITIONS, "at_q = at_k = at % 8"),
-    ),
+    "positions counted modulo 8": ((POSITIONS, "at_q = at_k = at % 8"),),
     "positions in bfloat16": ((POSITIONS, "at_q = at_k = at.bfloat16()"),),
     "nothing rotated": ((ROTATE, ""),),
     "rows numbered from 0, with the given positions ignored": (
@@ -140,9 +138,9 @@ BELOW = (
     "bfloat16 represents every integer. Shift them by a thousand or so."
 )
 EIGHT = (
-    "Your test misses positions that start again at 0 after the eighth token. With your shifts, "
-    "they start again at the same tokens as before, or not at all. Use more than eight tokens at "
-    "consecutive positions, and shift them by an odd number."
+    "Your test misses code that counts positions modulo 8. A shift by a multiple of 8 does not "
+    "change its output, and a few tokens may not reach a multiple of 8 at all. Use more than eight "
+    "tokens at consecutive positions, and shift them by an odd number."
 )
 DISTANCES = (
     "misses code that ignores the positions, because no shift changes its output. Also change the "

@@ -70,7 +70,7 @@ BROKEN = {
         POSITIONS,
         "torch.arange(S - L, S) * (L > 1)",
     ),
-    "positions that start again at 0 after the eighth token": (
+    "positions counted modulo 8": (
         POSITIONS,
         "torch.arange(S - L, S) % 8",
     ),
@@ -107,8 +107,8 @@ MISTAKES = [
      "no rotation at all. Compare with `rotary` and `attention` over the whole text.",
      (WHOLE, "whole, *_ = decode(q, k, v, torch.empty(0, 8), torch.empty(0, 4))")),
     ("too short",
-     "Your text is too short to show positions that start again after the eighth token. Use at "
-     "least ten tokens.",
+     "Your text is too short to show positions counted modulo 8, which differ only after the "
+     "eighth token. Use at least ten tokens.",
      ("q, k, v = torch.randn(LENGTH, 8), torch.randn(LENGTH, 8), torch.randn(LENGTH, 4)",
       "q, k, v = torch.randn(6, 8), torch.randn(6, 8), torch.randn(6, 4)"),
      ("at = torch.arange(LENGTH)", "at = torch.arange(6)"),

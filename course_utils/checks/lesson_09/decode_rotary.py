@@ -63,12 +63,12 @@ POSITIONS = "torch.arange(S - L, S)"
 ROTATE = "q, k = rotary(q, positions), rotary(k, positions)"
 WEIGHTS = "scores.masked_fill(~mask, -torch.inf).softmax(dim=-1)"
 LIMIT = (
-    "Your result is right for few cached tokens, but not for 2,000. If your positions start again "
-    "or stop at some number, remove this limit."
+    "Your result is right with a few cached tokens, but not with 2,000. If your positions wrap "
+    "around or stop at some number, remove this limit."
 )
 GROWN = (
-    "start at position S, where S counts the new tokens, too. If you take the length of the cache "
-    "after you append to it, take it before. Start at S − L."
+    "start at position S, where S counts the new tokens, too. Start at S − L, the length of the "
+    "cache before you append to it."
 )
 OTHER_BASE = (
     "Your queries and new keys are rotated with another base than the cached keys. Use the default "

@@ -64,7 +64,7 @@ def run(answer, x, attention_mask, width):
 POSITIONS = "(attention_mask.cumsum(dim=-1) - 1)[:, None]"
 ROTATED = "rotary(x[..., :width], positions)"
 LIMIT = (
-    "Your result is right for short texts, but not for 2,000 tokens. If your positions start again "
+    "Your result is right for short texts, but not for 2,000 tokens. If your positions wrap around "
     "or stop at some number, remove this limit."
 )
 RESULT = "torch.cat([rotated, x[..., width:]], dim=-1)"

@@ -78,8 +78,9 @@ MISTAKES = [
     ("condition of integers", NOT_BOOLEAN,
      (FILL, ""), ("return (counted - 1)", "return torch.where(attention_mask, counted - 1, 0)")),
     ("integers as an index",
-     "Right for a Boolean mask. For a mask of 0 and 1, `~` turns 0 and 1 into −1 and −2. If you "
-     "use these as an index, they are row numbers. Use `attention_mask == 0`.",
+     "Right for a Boolean mask, but not for a mask of 0 and 1. If you use `~` on integers, it "
+     "turns 0 and 1 into −1 and −2. As an index, these numbers select whole rows, not padding. Use "
+     "`attention_mask == 0`.",
      filled_by_index),
     ("last bit", f"In your result, {LAST_BIT}", (FILL, " & attention_mask")),
     ("last bit of a Boolean mask", f"Right, except for a Boolean mask. There, {LAST_BIT}",
@@ -92,14 +93,15 @@ MISTAKES = [
      "Right for left padding. In your result, padding after a text gets the position of the last "
      "token. Set the position of all padding to 0.", (FILL, ".clamp(min=0)")),
     ("tokens before each one",
-     "Your real tokens are right, but padding gets the number of real tokens before it. Set the "
-     "position of all padding to 0.",
+     "The positions of your real tokens are right, but padding gets the number of real tokens "
+     "before it. Set the position of all padding to 0.",
      "attention_mask.cumsum(dim=-1) - attention_mask.long()"),
     ("padding not reset",
-     "Your real tokens are right, but padding is not at position 0. Position −1, for example, has"
-     " no row in a table. Set the position of all padding to 0.", (FILL, "")),
+     "The positions of your real tokens are right, but padding is not at position 0. Position −1, "
+     "for example, has no row in a table. Set the position of all padding to 0.", (FILL, "")),
     ("padding at -1",
-     "Your real tokens are right, but padding is at position −1. It must be at position 0.",
+     "The positions of your real tokens are right, but padding is at position −1. It must be at "
+     "position 0.",
      (FILL, ".masked_fill(attention_mask == 0, -1)")),
     ("a row of padding",
      "Right, except for a row that is all padding. Set the position of its tokens to 0, too.",
@@ -110,7 +112,7 @@ MISTAKES = [
      "1 from `cumsum`, and set the position of padding to 0.",
      ("(counted - 1)", "(counted + 1)"), (FILL, ".masked_fill(attention_mask == 0, 1)")),
     ("all one too large",
-     "Your positions are all one too large. Both padding and the first real token must be at "
+     "All your positions are too large by 1. Both padding and the first real token must be at "
      "position 0.",
      ("(counted - 1)", "counted"), (FILL, ".masked_fill(attention_mask == 0, 1)")),
     ("Boolean mask subtracted",
@@ -118,8 +120,8 @@ MISTAKES = [
      "for example with `.long()`.",
      "(attention_mask.cumsum(dim=-1) - attention_mask) * attention_mask"),
     ("padding at 1",
-     "Your real tokens are right, but padding is at position 1, as in some libraries. It must be "
-     "at position 0.",
+     "The positions of your real tokens are right, but padding is at position 1, as in some "
+     "libraries. It must be at position 0.",
      (FILL, ".masked_fill(attention_mask == 0, 1)")),
     ("padding counted",
      "Your positions are the column numbers, so they count the padding. Count only the real "
@@ -189,8 +191,8 @@ MISTAKES = [
      (COUNT, COUNT + " - attention_mask.int().argmin(dim=-1, keepdim=True)"),
      (FILL, ".clamp(min=0)")),
     ("padding after a text counted",
-     "Your real tokens are right, but padding after a text gets the positions that follow. Set "
-     "the position of all padding to 0.",
+     "The positions of your real tokens are right, but padding after a text gets the positions "
+     "that follow. Set the position of all padding to 0.",
      (COUNT, "torch.arange(1, attention_mask.shape[1] + 1) "
       "- attention_mask.int().argmax(dim=-1, keepdim=True)"), (FILL, ".clamp(min=0)")),
     ("first row for all, padding too",

@@ -82,8 +82,8 @@ MISTAKES = [
      "be a cos − b sin, and the second half a sin + b cos.",
      (ROTATED, "a * cos + b * sin, a * sin - b * cos")),
     ("minus in the second half",
-     "Your first half is right. Your second half is b cos − a sin, so it has the wrong sign for a "
-     "sin. It must be a sin + b cos.",
+     "Your first half is right. Your second half is b cos − a sin, so the term a sin has the wrong "
+     "sign. It must be a sin + b cos.",
      (ROTATED, "a * cos - b * sin, b * cos - a * sin")),
     ("cosine and sine swapped",
      "The cosine and the sine are swapped in your result. The first half must be a cos − b sin, "

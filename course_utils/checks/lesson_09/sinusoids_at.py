@@ -88,7 +88,7 @@ MISTAKES = [
      "Your positions are rounded to integers. Keep their fractions.",
      ("positions[:, None]", "positions.long()[:, None]")),
     ("counted from 1",
-     "Your positions are all one too large. Use the given positions as they are.",
+     "All your positions are too large by 1. Use the given positions as they are.",
      ("positions[:, None]", "(positions[:, None] + 1)")),
     *rounded("positions[:, None]", "positions{}[:, None]", "at least float32"),
     ("base 1000",

@@ -75,7 +75,7 @@ MISTAKES = [
      "with the model's own token there. If all guesses are correct, also return the last token.",
      (END, "best[:-1]")),
     ("the guess itself", "Your result is the whole guess, whether it is correct or not. Keep only "
-     "the tokens before the first wrong one, and append the model's own token.",
+     "the tokens before the first wrong one. After k correct guesses, append the token of row k.",
      (END, "guess")),
     ("right part of the guess and no more after a wrong one",
      "If a guess is wrong, your result ends before it. The logits show which token the model "
@@ -106,7 +106,8 @@ MISTAKES = [
     ("only the next", "Your result is only the model's own next token. Put the correct guesses "
      "before it.", (END, "best[right.sum()][None]")),
     ("whole guess and the last", "Your result contains the whole guess, even if a part of it is "
-     "wrong. Keep only the tokens before the first wrong one, and append the model's own token.",
+     "wrong. Keep only the tokens before the first wrong one. After k correct guesses, append the "
+     "model's token of row k.",
      (END, "torch.cat([guess, best[-1:]])")),
     ("right guesses and the last", "Your last token comes from the last row, which has read the "
      "whole guess. After k correct guesses, take the token from row k.",

@@ -158,7 +158,7 @@ MISTAKES = [
     ("median", "Your result is the exponential of the median loss. Use the mean loss.",
      (END, "surprise[asked].median().exp()")),
     ("entropy", "Your result is the exponential of the mean entropy of the predictions. It does "
-     "not depend on the answers. Take the loss of the tokens that really come next.",
+     "not depend on the answers. Take the loss of the tokens that actually come next.",
      ("surprise = -logs.gather(2, tokens[:, 1:, None])[..., 0]",
       "surprise = -(logs * logs.exp()).sum(dim=-1)")),
     ("bits, then exp", "You divide the loss by ln 2, which converts it to bits, and then take "
@@ -169,7 +169,8 @@ MISTAKES = [
        (END, f"surprise.clamp(max={limit})[asked].mean().exp()"))
       for limit in (10, 20, 50, 100)),
     *((f"labels smoothed by {amount}", "Your losses also contain the −ln of the other tokens' "
-       "probabilities, as with label smoothing. Use only the token that really comes next.",
+       "probabilities, as with label smoothing. Use only the probability of the token that "
+       "actually comes next.",
        ("surprise = -logs.gather(2, tokens[:, 1:, None])[..., 0]",
         f"surprise = -(1 - {amount}) * logs.gather(2, tokens[:, 1:, None])[..., 0] - {amount} * "
         "logs.mean(dim=-1)"))

@@ -100,7 +100,7 @@ def left_over():
         for names in itertools.combinations(GIVEN, size):
             hint, edits = GIVEN[names[0]][0], [GIVEN[name][1] for name in names]
             if size > 1:
-                hint = f"{LEFT[size]} wrong lines are still there. Start with this one. {hint}"
+                hint = f"{LEFT[size]} wrong lines are still there. Here is one of them. {hint}"
             yield ", ".join(names), hint, *edits
 
 

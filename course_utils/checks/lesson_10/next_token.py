@@ -149,7 +149,7 @@ MISTAKES = [
     ("one too many kept", "Your nucleus has one token too many. The token with which the sum "
      "reaches top_p must be its last one. Leave out all tokens after it.",
      (KEPT, "ordered * (torch.cat([before[:, :1], before[:, :-1]], dim=1) < top_p)")),
-    ("one nucleus for all", "In your result, all texts keep as many tokens as the first one. Find "
+    ("one nucleus for all", "In your result, every row keeps as many tokens as row 0. Find "
      "the nucleus of each row separately.", (KEPT, "ordered * (before < top_p)[:1]")),
     ("1 - top_p", "Your nucleus reaches the probability 1 − top_p. Add up the probabilities "
      "until their sum reaches top_p.",

@@ -67,8 +67,9 @@ MISTAKES = [
     ("keys only", "You count only half of the cache. It holds both keys and values, so multiply "
      "by 2.",
      ("2 * layers", "layers")),
-    ("queries as well", "Your cache is 1.5 times too large, as if it held queries too. It holds "
-     "keys and values only. Multiply by 2.", ("2 * layers", "3 * layers")),
+    ("queries as well", "Your cache is 1.5 times as large as it should be, as if it held queries "
+     "too. It holds only keys and values, so the factor is 2, not 3.",
+     ("2 * layers", "3 * layers")),
     ("one layer only", "You count the cache of one layer. Each layer has its own. Multiply by the "
      "number of layers.", ("2 * layers * ", "2 * ")),
     ("one head only", "You count the cache of one KV head. Multiply by the number of KV heads.",
