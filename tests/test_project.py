@@ -132,7 +132,7 @@ NUMBERS = [
     (["CONTRIBUTING.md"], r"lines of over (\d+) char", LINE),
     (["CONTRIBUTING.md"], r"Linux with PyTorch ([\d.]+\d)", TORCH),
     (["TEACHING.md"], r"more than (\d+) kB of code", submissions.LONGEST // 1000),
-    (["TEACHING.md"], r"After (\d+) seconds", grade.NOTEBOOK),
+    (["TEACHING.md"], r"after (\d+) seconds", grade.NOTEBOOK),
 ]
 
 
