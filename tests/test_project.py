@@ -127,12 +127,12 @@ TORCH = re.search(r"^torch==(\S+)", read("requirements.txt"), re.M)[1]
 SMOLLM = MODELS["SmolLM2-135M"]
 NUMBERS = [
     (TEXTS, r"(\d+) MB", re.search(r"(\d+) MB", model_file.HOW)[1]),
-    (["README.md"], r"its (\d+) heads", SMOLLM["layers"] * SMOLLM["heads"]),
+    (["README.md"], r"model's (\d+) heads", SMOLLM["layers"] * SMOLLM["heads"]),
     (["CONTRIBUTING.md"], r"code cell has at most (\d+) lines", MOST_LINES),
     (["CONTRIBUTING.md"], r"lines of over (\d+) char", LINE),
     (["CONTRIBUTING.md"], r"Linux with PyTorch ([\d.]+\d)", TORCH),
     (["TEACHING.md"], r"more than (\d+) kB of code", submissions.LONGEST // 1000),
-    (["TEACHING.md"], r"After (\d+) seconds", grade.NOTEBOOK),
+    (["TEACHING.md"], r"after (\d+) seconds", grade.NOTEBOOK),
 ]
 
 
