@@ -90,9 +90,9 @@ def pair(answer, q, k):
 
 MISTAKES = [
     ("dot products alone",
-     "Your weights are those of plain dot products, so a long key can still win. Multiply out "
-     "−‖q − k‖² / 2. The term with ‖q‖² is the same for all keys, so it cancels in the softmax. "
-     "Add the other missing term.",
+     "Your weights are those of plain dot products, so a long key can still win. Multiply out −‖q "
+     "− k‖² / 2. Besides q·k, it has two more terms. The one with ‖q‖² is the same for all keys, "
+     "so it cancels in the softmax. Add the other one, which depends only on k.",
      "(q, k)"),
     ("square added", "You add ‖k‖² / 2 to q·k, so long keys win. Subtract ‖k‖² / 2 instead.",
      ("-squares / 2", "squares / 2")),
@@ -101,14 +101,16 @@ MISTAKES = [
      "‖k‖² / 2.",
      ("-squares / 2", "-squares")),
     ("distance not halved",
-     "Your weights are those of e^(−‖q − k‖²). Halve the exponent: e^(−‖q − k‖² / 2).",
+     "Your weights are proportional to e^(−‖q − k‖²). Halve your scores, so that the exponent is "
+     "−‖q − k‖² / 2.",
      ("[q, ones]", "[2 * q, ones]"), ("-squares / 2", "-squares")),
     ("length not squared",
-     "You subtract ‖k‖ / 2, half the length of the key. The length must be squared. Subtract ‖k‖² "
-     "/ 2.",
+     "You subtract ‖k‖ / 2, half the length of the key. In −‖q − k‖² / 2, the term is −‖k‖² / 2. "
+     "Square the length.",
      ("squares = k.square().sum(dim=-1, keepdim=True)", "squares = k.norm(dim=-1, keepdim=True)")),
     ("length subtracted",
-     "You subtract the length of the key. Subtract half of its square, ‖k‖² / 2.",
+     "You subtract the length of the key. In −‖q − k‖² / 2, the term is −‖k‖² / 2. Subtract half "
+     "of the squared length.",
      ("-squares / 2", "-k.norm(dim=-1, keepdim=True)")),
     ("squares averaged",
      "You use the mean of the squared entries. ‖k‖² is the sum of these squares, so use sum "
@@ -160,8 +162,8 @@ MISTAKES = [
      "for it.",
      "(q, k / k.norm(dim=-1, keepdim=True))"),
     ("sign of the product",
-     "Your queries attend most to the keys near −q. In −‖q − k‖² / 2, q·k has a plus sign. "
-     "Change the sign of your q·k.",
+     "Your queries attend most to the keys near −q. In −‖q − k‖² / 2, q·k has a plus sign. Change "
+     "the sign of your term q·k.",
      ("[q, ones]", "[-q, ones]")),
     ("multiplied by root d",
      "Your exponent is −√d ‖q − k‖² / 2. soft_lookup does not divide its scores, so do not "
@@ -171,7 +173,7 @@ MISTAKES = [
      "Your q·k is multiplied by √d, but your ‖k‖² / 2 is not. Multiply neither of the two.",
      ("[q, ones]", "[q * q.shape[-1] ** 0.5, ones]")),
     ("square quartered",
-     "You subtract ‖k‖² / 4. In −‖q − k‖² / 2, the term is ‖k‖² / 2. Subtract ‖k‖² / 2.",
+     "You subtract ‖k‖² / 4. In −‖q − k‖² / 2, the term is −‖k‖² / 2. Subtract ‖k‖² / 2.",
      ("-squares / 2", "-squares / 4")),
     ("square subtracted from every entry",
      "You subtract ‖k‖² / 2 from every entry of the key. Append −‖k‖² / 2 to the key as a new "

@@ -87,8 +87,8 @@ MISTAKES = [
      ("[9.0, 9.0], [3.0, 0.1], [1.0, 0.5]", "[1.0, 0.3], [0.1, 0.0], [-1.0, 1.0]")),
     ("cosine and distance agree",
      "Cosine and distance choose the same key. Make this key much shorter, but keep its "
-     "direction. Then put the tip of the key that no measure chooses close to the tip of q, but "
-     "at a larger angle to q than the shortened key.",
+     "direction. Then move the third key, which no measure chooses yet. Its tip should be close "
+     "to the tip of q, but its angle to q should be larger than that of the shortened key.",
      ("[3.0, 0.1], [1.0, 0.5]", "[1.0, 0.1], [-1.0, 1.0]")),
 ]  # fmt: skip
 

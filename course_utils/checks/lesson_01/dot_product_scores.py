@@ -58,9 +58,10 @@ MISTAKES = [
      "range(q.shape[-2]) and range(k.shape[-2]), and use q[..., i, :] and k[..., j, :].",
      loops_of_the_lesson),
     ("all dimensions reversed",
-     "Your scores are correct for matrices, but not with leading dimensions such as a batch. You "
-     "get this result if you use .T, which reverses all dimensions. Swap only the last two: "
-     "k.transpose(-2, -1).", ("k.transpose(-2, -1)", "k.permute(*reversed(range(k.ndim)))")),
+     "Your scores are correct for matrices. With leading dimensions such as a batch, they are "
+     "wrong or your code fails. This happens if you use .T, which reverses all dimensions. Swap "
+     "only the last two: k.transpose(-2, -1).",
+     ("k.transpose(-2, -1)", "k.permute(*reversed(range(k.ndim)))")),
     ("two letters in einsum",
      "Your scores are correct for matrices, but your code fails with leading dimensions such as a "
      "batch. If you use einsum, write '...ld,...sd->...ls'. If you use @, write it with "

@@ -68,8 +68,8 @@ MISTAKES = [
      "and the argmin of distances.",
      ("argmax", "argmin")),
     ("query for each key",
-     "Your result is the nearest query of each key. Return the nearest key of each query. The "
-     "keys are the last dimension, so use dim=-1.",
+     "Your result is the nearest query for each key. Return the nearest key for each query. In "
+     "the scores (..., L, S), the keys lie along the last dimension, so use dim=-1.",
      ("dim=-1", "dim=-2")),
     ("value not position",
      "Your result contains the similarities of the nearest keys. Return the positions of these "
@@ -97,12 +97,13 @@ MISTAKES = [
      "(measure != 'cosine') | (k != 0).any(dim=-1)[..., None, :], -torch.inf)")),
     ("cosines along dimension 1",
      "Your cosine is correct for matrices, but with leading dimensions the lengths are computed "
-     "along dimension 1. F.normalize without dim does that. Use dim=-1.",
+     "along dimension 1. You get this result if you use F.normalize without dim. Use dim=-1.",
      ("MEASURES[measure](q, k)", "(q / q.norm(dim=1, keepdim=True) @ (k / k.norm(dim=1, "
       "keepdim=True)).nan_to_num().mT) if measure == 'cosine' else MEASURES[measure](q, k)")),
     ("keys along dimension 1",
      "Your cosine is correct for matrices, but with leading dimensions the lengths of the keys "
-     "are computed along dimension 1. F.normalize without dim does that. Use dim=-1.",
+     "are computed along dimension 1. You get this result if you use F.normalize without dim. Use "
+     "dim=-1.",
      ("MEASURES[measure](q, k)", "q @ F.normalize(k, dim=1).mT if measure == 'cosine' else "
       "MEASURES[measure](q, k)")),
     ("absolute differences",
@@ -119,13 +120,16 @@ MISTAKES = [
      "dimension 1, which does not hold the keys. Use dim=-1.",
      ("dim=-1", "dim=1")),
     ("always dot",
-     "You use the dot product for every measure. Use the measure that is given.",
+     "For every measure, your result is the nearest key by dot product. Use the measure that "
+     "`measure` names, and check that each name is spelled as in the exercise.",
      ("[measure]", "['dot']")),
     ("always cosine",
-     "You use the cosine for every measure. Use the measure that is given.",
+     "For every measure, your result is the nearest key by cosine. Use the measure that `measure` "
+     "names, and check that each name is spelled as in the exercise.",
      ("[measure]", "['cosine']")),
     ("always euclidean",
-     "You use the distance for every measure. Use the measure that is given.",
+     "For every measure, your result is the nearest key by distance. Use the measure that "
+     "`measure` names, and check that each name is spelled as in the exercise.",
      ("[measure]", "['euclidean']")),
     ("cosine ranked as dot",
      "For cosine, your result is the key with the largest dot product. Divide the dot products "

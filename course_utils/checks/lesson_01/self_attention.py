@@ -189,9 +189,9 @@ MISTAKES = [
     ("softmax over the first dimension", OVER_THE_FIRST, ("dim=-1", "dim=0")),
     ("softmax over dimension 1", OVER_DIMENSION_1, ("dim=-1", "dim=1")),
     ("softmax without a dimension",
-     "Your softmax runs over dimension 0 if the scores have three dimensions, and over dimension 1 "
-     "if they have two or four. F.softmax does this if you leave out dim. The keys are the last "
-     "dimension, so write dim=-1.",
+     "Your softmax runs over dimension 0 if the scores have three dimensions, and over dimension "
+     "1 if they have two or four. F.softmax does this if you leave out dim. In the scores, the "
+     "keys lie along the last dimension, so write dim=-1.",
      ("dim=-1", "dim=0 if scaled.ndim == 3 else 1")),
     ("softmax twice",
      "Your weights went through softmax twice. After the first softmax, the rows already sum to 1. "
@@ -241,7 +241,8 @@ MISTAKES = [
      "the scores before the softmax.",
      ("scaled.softmax(dim=-1)", "scores.softmax(dim=-1) / q.shape[-1] ** 0.5")),
     ("masked to the past",
-     "Your layer masks later tokens. Here, every token may attend to every token. Use no mask.",
+     "Your layer masks later tokens. Here, every token attends to all tokens, later ones too. Use "
+     "no mask.",
      ("scaled.softmax", "(scaled + torch.full_like(scaled, -torch.inf).triu(1)).softmax")),
     ("input added",
      "Your output includes the input. This layer has no residual connection, so do not add x.",

@@ -88,7 +88,8 @@ MISTAKES = [
      "each query by their sum over the keys.", ("softmax(dim=-1)", "exp()")),
     ("softmax over all pairs",
      "Your softmax runs over all pairs of queries and keys at once. The weights of each query "
-     "must sum to 1, so use dim=-1.",
+     "must sum to 1. Use softmax along the last dimension of the scores (..., L, S), without "
+     "flattening them first.",
      ("scores.softmax(dim=-1)", "scores.flatten(-2).softmax(dim=-1).view_as(scores)")),
     ("scores divided by d",
      "Your scores are divided by d before the softmax. Do not scale them. Use the plain dot "

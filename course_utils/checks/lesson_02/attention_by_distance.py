@@ -97,7 +97,7 @@ MISTAKES = [
     ("by the mean distance",
      "Your scores are divided by 2 d_k, the mean of ‖q − k‖². Softmax does not change if the same "
      "number is added to all scores of a query, so the mean does not matter. Divide by the "
-     "standard deviation of a query's scores, as a formula in d_k.",
+     "standard deviation of a query's scores. Write it as a formula in d_k.",
      (DIVISOR, "(2 * d_k)")),
     ("expected standard deviation of each query",
      "Your scores are divided by √(4‖q‖² + 2 d_k), which differs from query to query. The "
@@ -192,7 +192,7 @@ MISTAKES = [
      (DIVISOR, "d_k")),
     ("not divided",
      "Your scores are not divided. With wide vectors, one key then gets nearly all the weight. "
-     "Divide by the standard deviation of a query's scores, as a formula in d_k.",
+     "Divide by the standard deviation of a query's scores. Write it as a formula in d_k.",
      (" / " + DIVISOR, "")),
     ("far keys win",
      "You give the most weight to far keys. Use minus the squared distance as the score.",
@@ -201,13 +201,13 @@ MISTAKES = [
      "Your scores use the distance itself. Use the squared distance, without a square root.",
      ("-distances", "-distances.clamp(min=0).sqrt()")),
     ("plain attention",
-     "Your result is the usual attention, with q·k / √d_k. Use minus the squared distance as "
-     "the score. Divide it by the standard deviation of such scores over the keys, as a formula "
-     "in d_k.",
+     "Your result is the usual attention, with q·k / √d_k. Use minus the squared distance as the "
+     "score. Divide it by the standard deviation of these scores over the keys. Write this "
+     "standard deviation as a formula in d_k.",
      ("-distances", "products"), (DIVISOR, "d_k**0.5")),
     ("squares of keys left out",
-     "Your scores leave out ‖k‖². It differs from key to key, so it does not cancel in softmax "
-     "as ‖q‖² does. Add ‖k‖² to the squared distance.",
+     "Your scores leave out ‖k‖². It differs from key to key, so, unlike ‖q‖², it does not cancel "
+     "in softmax. Add ‖k‖² to the squared distance.",
      ("- 2 * products + k_squares", "- 2 * products")),
     ("dot products",
      "Your scores are dot products. Use minus the squared distance as the score.",

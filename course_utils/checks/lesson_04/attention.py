@@ -129,10 +129,10 @@ UNSAFE = "scores.masked_fill(~mask, -torch.inf).softmax(dim=-1)"
 LESSONS = "scores.masked_fill(~mask, -torch.inf).masked_fill(empty, 0)"
 BY_HAND = "finite.exp() / finite.exp().sum(dim=-1, keepdim=True)"
 OVERFLOW = (
-    "Right for moderate scores. You get this result if you compute softmax without subtracting the "
-    "maximum. Then e^score overflows to inf for large scores, and inf / inf is NaN. If all scores "
-    "of a query are far below 0, every e^score underflows to 0. Fill forbidden scores with −inf, "
-    "then subtract the largest score of each row before exp (or 0 where the largest is −inf)."
+    "Right only for moderate scores. If you do not subtract the maximum before exp, e^score "
+    "overflows to inf for large scores, and inf / inf is NaN. If all scores of a query are far "
+    "below 0, every e^score underflows to 0. Fill forbidden scores with −inf, then subtract each "
+    "row's largest score before exp. If a row has no allowed key, subtract 0."
 )
 FORBIDDEN_STILL_COUNT = (
     "Right, unless a forbidden score is far above the others. Then all allowed weights underflow "
@@ -146,8 +146,8 @@ FILL_FIRST = (
 
 ONE_MAXIMUM = (
     "Right, unless all scores of one query are far below those of another{}. If you subtract one "
-    "maximum {}, all exponentials of the query with the low scores underflow to 0{}. Subtract each "
-    "query's own maximum, or 0 where it is −inf{}."
+    "maximum {}, all exponentials of the query with the low scores underflow to 0{}. Subtract "
+    "each query's own maximum. If a query has no allowed key, subtract 0{}."
 )
 INDEXED = (
     "Your code fails unless the mask has the shape of the scores. If you write scores[~mask] = "
@@ -188,14 +188,14 @@ MISTAKES = [
      (WEIGHTS, "scores.softmax(dim=-1) * mask"),
      ("return", "weights = weights / (weights.sum(dim=-1, keepdim=True) + 1e-9)\n    return")),
     ("filled with too little",
-     "Right, unless all allowed scores of a query are far below 0. Then their weights underflow to "
-     "0, as if forbidden scores were filled with a larger number, such as −100. Fill forbidden "
-     "scores with the lowest number of the dtype, torch.finfo(scores.dtype).min.",
+     "Right, unless all allowed scores of a query are far below 0. In that case, their weights "
+     "underflow to 0, as if forbidden scores were filled with a larger number, such as −100. Fill "
+     "forbidden scores with the lowest number of the dtype, torch.finfo(scores.dtype).min.",
      (WEIGHTS, "scores.masked_fill(~mask, -100.0).softmax(dim=-1) * mask")),
     ("filled with too little and erased",
-     "Right, unless all allowed scores of a query are far below 0. Then forbidden keys get weight, "
-     "as if their scores were filled with a larger number, such as -1e4. Fill forbidden scores "
-     "with −inf, or with the lowest number of the dtype.",
+     "Right, unless all allowed scores of a query are far below 0. In that case, forbidden keys "
+     "get weight, as if their scores were filled with a larger number, such as -1e4. Fill "
+     "forbidden scores with −inf, or with the lowest number of the dtype.",
      ("~mask & ~empty, -torch.inf", "~mask, -1e4")),
     ("nothing subtracted", OVERFLOW, (WEIGHTS, f"({BY_HAND}).masked_fill(empty, 0)")),
     ("nothing subtracted, NaN made 0", OVERFLOW, (WEIGHTS, f"({BY_HAND}).nan_to_num(0)"),
@@ -303,8 +303,8 @@ MISTAKES = [
      "key to 0.",
      (WEIGHTS, "(scores + mask).softmax(dim=-1)")),
     ("causal as well",
-     "In your result, no query attends to a key after its own position, with the last query "
-     "aligned with the last key. That is right only with a causal mask. Forbid only what the mask "
+     "Your result hides later keys from every query, as a causal mask does (with the last query "
+     "aligned with the last key). But `mask` may allow later keys. Forbid only what `mask` "
      "forbids.",
      ("empty =", "past = causal_mask(*scores.shape[-2:], align='lower_right')\n"
       "    mask = mask & past\n    empty =")),
@@ -316,7 +316,7 @@ MISTAKES = [
     ("scores not scaled", NOT_SCALED, (" / q.shape[-1] ** 0.5", "")),
     ("divided by d_k", DIVIDED_BY_D_K, ("** 0.5", "")),
     ("divided by √L",
-     "Your scores are divided by √L, where L is the number of queries. A score is a sum over d_k "
+     "Your scores are divided by √L, where L is the number of queries. A score is a sum of d_k "
      "products, so divide by √d_k.",
      ("q.shape[-1]", "q.shape[-2]")),
     ("divided by √d_v", BY_D_V, ("q.shape[-1]", "v.shape[-1]")),

@@ -89,8 +89,8 @@ MISTAKES = [
      "Allow every key j with j <= i + S - L.",
      ("everything.tril(S - L)", "everything.tril(S - L) & everything.triu()")),
     ("always square",
-     "Right if S equals L. Otherwise, your mask still has the shape (L, L). Use S for the number "
-     "of keys.",
+     "Right for L = S. Otherwise, your mask still has the shape (L, L). Use S for the number of "
+     "keys.",
      ("L if S is None else S", "L")),
     ("no keys taken for none given",
      "Right, except for S = 0, where your mask has L keys. If you write `S or L`, a 0 counts as "

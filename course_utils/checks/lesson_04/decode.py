@@ -107,14 +107,14 @@ MISTAKES = [
      "scores become 0, and e^0 is 1. Fill forbidden scores with −inf.",
      (WEIGHTS, "(scores * mask).softmax(dim=-1)")),
     *[(f"filled with {low}",
-       "Right, unless all allowed scores of a query are very low. Then forbidden keys get weight "
-       f"too, as if their scores were filled with a finite number, such as −{-low}. Fill forbidden "
-       "scores with −inf.",
+       "Right, unless all allowed scores of a query are very low. In that case, forbidden keys "
+       f"get weight too, as if their scores were filled with a finite number, such as −{-low}. "
+       "Fill forbidden scores with −inf.",
        (WEIGHTS, f"scores.masked_fill(~mask, {low}).softmax(dim=-1)")) for low in (-10, -100)],
     ("nothing subtracted",
-     "Right for moderate scores. You get this result if you take exp without first subtracting a "
-     "maximum: e^900 overflows to inf, e^−900 underflows to 0, and inf / inf and 0 / 0 are NaN. "
-     "Use softmax, or subtract each query's largest allowed score before exp.",
+     "Right only for moderate scores. If you take exp without first subtracting a maximum, e^900 "
+     "overflows to inf, e^−900 underflows to 0, and inf / inf and 0 / 0 are NaN. Use softmax, or "
+     "subtract each query's largest allowed score before exp.",
      (WEIGHTS, "scores.exp() * mask / (scores.exp() * mask).sum(dim=-1, keepdim=True)")),
     ("one maximum for all",
      "Your result is NaN for a query whose scores are all far below those of another query. If you "
@@ -165,12 +165,13 @@ MISTAKES = [
     ("scaled twice", SCALED_TWICE, (" ** 0.5", "")),
     ("divided by √d_v", BY_D_V, ("q.shape[-1] ** 0.5", "v.shape[-1] ** 0.5")),
     ("divided by √S",
-     "Your scores are divided by √S, where S is the number of keys. A score is a sum over d_k "
+     "Your scores are divided by √S, where S is the number of keys. A score is a sum of d_k "
      "products, so divide by √d_k.",
      ("q.shape[-1] ** 0.5", "S**0.5")),
     ("joined along dimension 1",
-     "Right for tensors (B, L, d). With another number of dimensions, the caches are joined along "
-     "the wrong dimension. Join them along dimension -2, which always holds the tokens.",
+     "Right for tensors of shape (B, L, d). With another number of dimensions, the caches are "
+     "joined along the wrong dimension. Join them along dimension -2, which always holds the "
+     "tokens.",
      ("[k_cache, k], dim=-2", "[k_cache, k], dim=1 if k.ndim == 3 else -1"),
      ("[v_cache, v], dim=-2", "[v_cache, v], dim=1 if v.ndim == 3 else -1")),
     ("cache at the end",

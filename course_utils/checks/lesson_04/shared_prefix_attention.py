@@ -152,9 +152,9 @@ MISTAKES = [
      ("(common - m).exp(), (own - m).exp()", "(common - common.amax(-1, True)).exp(), "
       "(own - own.amax(-1, True)).exp().nan_to_num(0)")),
     ("nothing subtracted",
-     "Your result is NaN if scores are in the hundreds. You get this result if you take exp "
-     "without first subtracting a maximum: e^900 overflows to inf, e^−900 underflows to 0, and inf "
-     "/ inf and 0 / 0 are NaN. In both parts, subtract the larger of the two maxima before exp.",
+     "Your result is NaN if scores are in the hundreds. If you take exp without first subtracting "
+     "a maximum, e^900 overflows to inf, e^−900 underflows to 0, and inf / inf and 0 / 0 are NaN. "
+     "In both parts, subtract the larger of the two maxima before exp.",
      ("[..., None]  # (B, H, L, 1), f", "[..., None] * 0  # (B, H, L, 1), f")),
     ("the prefix's maximum for both",
      "Your result is NaN if scores of the sequence are far above those of the prefix. If you "
@@ -179,9 +179,9 @@ MISTAKES = [
      "is always finite.",
      ("own.amax(dim=-1))[..., None]", "own.amax(dim=-1).nan_to_num(neginf=0))[..., None]")),
     ("NaN for queries without keys of their own",
-     "Your result is NaN for a query that sees none of its own sequence, because softmax over "
-     "−inf alone is NaN. But the query still sees the prefix. Give the sequence's part a weight "
-     "of 0 for this query, and an output without NaN.",
+     "Your result is NaN for a query that sees none of its own sequence. For example, softmax "
+     "over −inf alone is NaN. But the query still sees the prefix. Set the output of the "
+     "sequence's part to 0 for this query, and its weight too.",
      ("own.amax(dim=-1))[..., None]", "own.amax(dim=-1))[..., None] "
       "+ 0 * own.softmax(dim=-1).sum(dim=-1, keepdim=True)")),
     ("zeros for queries without keys of their own",
