@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch._subclasses import FakeTensorMode
 
 from course_utils import check
 from course_utils.checks import compare, judge, known_results
@@ -94,6 +95,8 @@ ODD = [
     torch.ones(2) * 1j,
     10**400,
     np.array("x"),
+    FakeTensorMode().from_tensor(torch.ones(2)),
+    type("Number", (float,), {"__float__": str})(1),
     (torch.ones(2), torch.ones(3, 2).to_sparse()),
 ]
 
