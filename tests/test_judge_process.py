@@ -33,7 +33,8 @@ NOTEBOOK = """
     model, lock = nn.Linear(9000, 9000), threading.Lock()
     traced = torch.jit.trace(lambda a, b: a @ b, (torch.ones(2), torch.ones(2)))
     part, wide = torch.ones(20_000_000)[:3], torch.ones(1).expand(20_000_000)
-    sparse = torch.ones(1, 1).to_sparse()
+    sparse, traced_one = torch.ones(1, 1).to_sparse(), torch.ones((), requires_grad=True)
+    traced_one.backward()
     Vector, Sizes = NewType("Vector", torch.Tensor), TypeVarTuple("Sizes")
     sys.setrecursionlimit(10**6)
     deep = []
@@ -57,8 +58,11 @@ NOTEBOOK = """
     def turns():
         while True: time.sleep(0.01)
 
-    @functools.cache
+    @functools.lru_cache(maxsize=8)
     def one(): return 1
+
+    @functools.singledispatch
+    def two(x): return 2
 
     class Dot(nn.Module):
         def __init__(self, scale):
@@ -90,7 +94,9 @@ NOTEBOOK = """
 # What the function does that answers exercise 1.1, and the mistake, or other words, in the verdict
 ANSWERS = {
     "return Dot(1)(a, b)": "correct",
-    "return one() * (a @ b)": "correct",
+    "return one() * (a @ b) if one.cache_parameters()['maxsize'] == 8 else a": "correct",
+    "return two(a) / 2 * (a @ b)": "correct",
+    "return traced_one.grad * (a @ b)": "correct",
     "print(a); return a @ b": "hides what your code prints",
     "display(a); return a @ b": "hides what your code prints",
     "get_ipython().system('ls'); return a @ b": "correct",

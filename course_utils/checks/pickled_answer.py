@@ -14,6 +14,7 @@ import sys
 import traceback
 import types
 import typing
+import weakref
 from unittest import mock
 
 import cloudpickle
@@ -21,6 +22,7 @@ import numpy as np
 import torch
 from IPython.core.autocall import ExitAutocall
 from IPython.core.interactiveshell import InteractiveShell
+from torch import nn
 
 from course_utils.checks.errors import is_learners_file, summarize
 
@@ -123,6 +125,14 @@ def _same(value):
     return value
 
 
+def _cached(function, parameters):
+    return functools.lru_cache(**parameters)(function)
+
+
+def _set_grad(tensor, grad):
+    tensor.grad = grad
+
+
 class _Pickler(cloudpickle.Pickler):
     """Pickles what a notebook defines, also some things that no other pickler takes."""
 
@@ -133,6 +143,9 @@ class _Pickler(cloudpickle.Pickler):
                 _limit(min(stored, value.nbytes))  # an expanded tensor has more bytes than storage
                 if stored > LARGEST:  # a part of a larger one
                     return value.detach().clone().__reduce_ex__(2)
+            if type(value) in (torch.Tensor, nn.Parameter) and value.is_leaf:
+                if value.grad is not None:
+                    return *value.__reduce_ex__(2), value.grad, None, None, _set_grad
         if isinstance(value, np.lib.npyio.NpzFile):  # it reads when it is asked
             file = io.BytesIO()
             np.savez(file, **value)
@@ -143,6 +156,8 @@ class _Pickler(cloudpickle.Pickler):
             return type(value), (value.__name__,)
         if isinstance(value, functools.cached_property):  # in Python 3.11 it has a lock
             return functools.cached_property, (value.func,), {"attrname": value.attrname}
+        if isinstance(value, weakref.WeakKeyDictionary):  # functools.singledispatch has one
+            return weakref.WeakKeyDictionary, (dict(value),)
         if isinstance(value, types.CodeType):  # cloudpickle drops the file that names its line
             return marshal.loads, (marshal.dumps(value),)
         if type(value).__module__.startswith("triton.runtime") and hasattr(value, "fn"):
@@ -150,7 +165,7 @@ class _Pickler(cloudpickle.Pickler):
 
             return triton.jit, (value.fn,)
         if isinstance(value, functools._lru_cache_wrapper) and value.__module__ == "__main__":
-            return functools.cache, (value.__wrapped__,)
+            return _cached, (value.__wrapped__, value.cache_parameters())
         if isinstance(value, types.ModuleType) and type(value) is not types.ModuleType:
             return importlib.import_module, (value.__name__,)  # as torch.backends.cudnn
         if isinstance(value, types.FunctionType) and hasattr(value, "_torchdynamo_orig_callable"):
