@@ -27,6 +27,7 @@ NOTEBOOK = """
     from tqdm.auto import tqdm
     from typing import NewType, TypeVarTuple
     from course_utils import check
+    from course_utils.checks import judge_process
     from course_utils.checks.exercise import EXERCISES
     from course_utils.checks.submission_kernel import triton
 
@@ -77,14 +78,21 @@ NOTEBOOK = """
         @torch.compile
         def dot(self, a, b): return a @ b
 
+    class Config:
+        def __init__(self): self.values = {}
+        def __getattr__(self, name): return self.values[name]
+
     class Spoilt:
         def __reduce__(self): return int, ("no number",)
 
     class Fatal:
         def __init__(self, error): self.error = error
-        def __reduce__(self): raise self.error
+        def __reduce__(self):
+            while not self.error: pass
+            raise self.error
 
-    spoilt, fatal, stopped, ONE = Spoilt(), Fatal(SystemExit), Fatal(KeyboardInterrupt), 1
+    spoilt, config, fatal, endless = Spoilt(), Config(), Fatal(SystemExit), Fatal(None)
+    judge_process.PICKLING = 2.0
     compiled = torch.compile(lambda a, b: a @ b)
 
     class Endless(torch.Tensor):
@@ -97,14 +105,12 @@ ANSWERS = {
     "return one() * (a @ b) if one.cache_parameters()['maxsize'] == 8 else a": "correct",
     "return two(a) / 2 * (a @ b)": "correct",
     "return traced_one.grad * (a @ b)": "correct",
-    "print(a); return a @ b": "hides what your code prints",
-    "display(a); return a @ b": "hides what your code prints",
+    "print(a); display(b); return a @ b": "hides what your code prints",
     "get_ipython().system('ls'); return a @ b": "correct",
     "return eval('Dot(1)')(a, b)": "correct",
     "from __main__ import Dot; return Dot(1)(a, b)": "correct",
     "return pickle.loads(pickle.dumps(Dot(1)))(a, b)": "correct",
-    "return eval('ONE') * (a @ b)": "correct",
-    "return a @ b  # neither spoilt nor fatal nor stopped": "correct",
+    "return a @ b  # neither spoilt nor fatal": "correct",
     "return traced(a, b)": "correct",
     "def same(x: Vector) -> Sizes: return x\n    return same(a) @ b": "correct",
     "return stored[stored.files[0]].item() * part[0].item() * (a @ b)": "correct",
@@ -123,8 +129,7 @@ ANSWERS = {
     "check(f, 'dot'); return a @ b": "correct",
     "torch.Tensor.all = lambda *_, **__: torch.tensor(True); return a @ b": "correct",
     "torch.manual_seed(1); return a @ b": "changes the random state",
-    "return a @ b if 'LATER' in os.environ else a": "correct",
-    "return a @ b if 'lib' in sys.path else a": "correct",
+    "return a @ b if 'LATER' in os.environ and 'lib' in sys.path else a": "correct",
     "return a @ b if os.getcwd() == folder else a": "correct",
     "return a @ b if os.environ['MPLBACKEND'] == 'agg' else a": "correct",
     "pipe().send_bytes(b'5\\n[1, 2]'); os._exit(0)": "malformed verdict",
@@ -147,7 +152,8 @@ ANSWERS = {
     "return a @ model.weight": "uses model, which cannot be copied",
     "return deep, a @ b": "uses deep, which cannot be copied",
     "return fatal, a @ b": "uses fatal, which cannot be copied",
-    "return stopped, a @ b": "uses stopped, which cannot be copied",
+    "return config, a @ b": "uses config, which cannot be copied",
+    "return endless, a @ b": "uses endless, which cannot be copied",
     "with lock: return a @ b": "uses lock, which cannot be copied",
 }
 RIGHT = "print(check(lambda a, b: a @ b, 'dot'))"
@@ -219,19 +225,15 @@ def test_stop_ends_a_check_at_once(notebook):
         ("dot = lambda a, b: a @", True),
         ("norm, dot = 1, lambda a, b: a @", True),
         ("from nowhere import dot", True),
-        ("for other, dot in [(1, lambda a, b: a @)]: pass", True),
         ("(other, dot) = 1, lambda a, b: a @", True),
-        ("(dot := lambda a, b: a @", True),
         ("import torch; dot = lambda a, b: a @", True),
         ("def\tdot(a, b): return a @", True),
-        ("with no_such_name as dot: pass", True),
         ("%%time\nno_such_name\ndef dot(a, b): return a", True),
         ("%%time\ndef dot(a, b): return a @", True),
         ("Def dot(a, b): return a", True),
         ("class Sizes:\n    dot = no_such_name", False),
         ("class Sizes:\n    def dot(a, b): return a @", False),
         ("# import dot\ndot.calls = no_such_name", False),
-        ("for fn in [dot]: no_such_name", False),
         ("def f(: pass", True),  # the name that a decorator left
         ("dot == 1 @", False),
         ("other = dot(1, 2", False),
@@ -275,11 +277,6 @@ def test_an_answer_that_stops_the_server_is_ended(monkeypatch):
         code = "import os, signal; os.kill(os.getppid(), signal.SIGSTOP)"
         assert judge_process.GONE in check(lambda a, b: exec(code), "dot").message
     assert check(torch.dot, "dot").status == "correct"
-
-
-def test_a_learner_does_not_wait_for_minutes_nor_does_a_laptop_run_out_of_memory():
-    assert judge_process.SECONDS < judge_process.PATIENCE <= 60
-    assert judge_process.MEMORY <= 4 << 30
 
 
 def test_the_clock_starts_again_for_each_input(monkeypatch):

@@ -7,11 +7,9 @@ import importlib
 import inspect
 import io
 import marshal
-import math
 import pickle
 import re
 import sys
-import traceback
 import types
 import typing
 import weakref
@@ -24,7 +22,7 @@ from IPython.core.autocall import ExitAutocall
 from IPython.core.interactiveshell import InteractiveShell
 from torch import nn
 
-from course_utils.checks.errors import is_learners_file, summarize
+from course_utils.checks.errors import summarize
 
 LARGEST = 64 << 20  # bytes that are sent with an answer
 SMALL = 1 << 20  # bytes of something that an answer only mentions
@@ -55,23 +53,6 @@ def pickled(answer):
     return [alone]
 
 
-def not_picklable(answer):
-    """Return the name of the first thing that a function uses and that cannot be pickled.
-
-    Parameters
-    ----------
-    answer : function or class
-
-    Returns
-    -------
-    str or None
-        None if there is no such thing, and for a class.
-    """
-    used = inspect.getclosurevars(answer) if inspect.isfunction(answer) else None
-    named = used.nonlocals | used.globals if used else {}
-    return next((name for name, value in named.items() if _size(value) == math.inf), None)
-
-
 def _mentioned(answer):
     """Return, of what the notebook defines, what an answer could look up by its name.
 
@@ -81,14 +62,12 @@ def _mentioned(answer):
     with contextlib.suppress(OSError, TypeError):
         words.update(re.findall(r"\w+", inspect.getsource(answer)))
     main = vars(sys.modules["__main__"])
-    return {word: main[word] for word in words & {*main} if _size(main[word]) <= SMALL}
+    return {word: main[word] for word in words & {*main} if _is_small(main[word])}
 
 
-def _size(value):
-    try:
-        return len(_dumps(value))
-    except Exception:
-        return math.inf
+def _is_small(value):
+    with contextlib.suppress(Exception):
+        return len(_dumps(value)) <= SMALL
 
 
 def _dumps(value):
@@ -100,11 +79,8 @@ def _dumps(value):
     sys.setrecursionlimit(min(depth, DEEPEST))
     try:
         pickler.dump(value)
-    except BaseException as error:  # SystemExit, for instance, from a __reduce__ of the learner's
-        *_, (frame, _) = traceback.walk_tb(error.__traceback__)
-        if not isinstance(error, Exception) and is_learners_file(frame.f_code.co_filename):
-            raise pickle.PicklingError(summarize(error)) from None
-        raise
+    except SystemExit as error:  # from a __reduce__ of the learner's, for instance
+        raise pickle.PicklingError(summarize(error)) from None
     finally:
         sys.setrecursionlimit(depth)
     return letter.getvalue()
