@@ -410,7 +410,11 @@ def test_submissions_lie_flat_or_in_a_folder_for_each_student(tmp_path):
     for link in ("d.ipynb", "b/2.ipynb"):  # to what may be another student's
         os.symlink(tmp_path / "a.ipynb", tmp_path / link)
     os.mkfifo(tmp_path / "e.ipynb")  # reading it would never end
+    (tmp_path / "f").mkdir()
     found = submissions.submissions(tmp_path)
     assert {student: [path.name for path in paths] for student, paths in found.items()} == {
-        "a": ["a.ipynb"], "b": ["1.ipynb"], "c": ["1.ipynb"],
+        "a": ["a.ipynb"], "b": ["1.ipynb", "2.ipynb"], "c": ["1.ipynb"], "d": ["d.ipynb"],
+        "e": ["e.ipynb"], ".f": [".f.ipynb"], "f": [],
     }  # fmt: skip
+    refused = [each for paths in found.values() for each in paths if each.name[0] not in "a1"]
+    assert len(refused) == len(grade.grade(Mock(), refused, []).messages) == 4
