@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch._subclasses import FakeTensorMode
 
 from course_utils import check
 from course_utils.checks import compare, judge, known_results
@@ -95,7 +94,7 @@ ODD = [
     torch.ones(2) * 1j,
     10**400,
     np.array("x"),
-    FakeTensorMode().from_tensor(torch.ones(2)),
+    torch._subclasses.FakeTensorMode().from_tensor(torch.ones(2)),
     (torch.ones(2), torch.ones(3, 2).to_sparse()),
 ]
 

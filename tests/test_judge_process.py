@@ -93,7 +93,6 @@ NOTEBOOK = """
 
     spoilt, config, fatal, endless = Spoilt(), Config(), Fatal(SystemExit), Fatal(None)
     judge_process.PICKLING = 2.0
-    compiled = torch.compile(lambda a, b: a @ b)
 
     class Endless(torch.Tensor):
         def detach(self):
@@ -115,24 +114,21 @@ ANSWERS = {
     "def same(x: Vector) -> Sizes: return x\n    return same(a) @ b": "correct",
     "return stored[stored.files[0]].item() * part[0].item() * (a @ b)": "correct",
     "return wide[0].item() * sparse.sum().item() * (a @ b)": "correct",
-    "return compiled(a, b)": "correct",
     "return Methods().one * Methods().dot(a, b)": "correct",
     "os.getpid = lambda: 1 << 30; os._exit = lambda *_: None; return a @ b": "correct",
-    "torch.backends.cudnn.deterministic = True; return a @ b": "correct",
     "return sum(x * y for x, y in zip(tqdm(a), b))": "correct",
     "with Pool(2) as p: return sum(p.map(float, a * b))": "correct",
     "with get_context('spawn').Pool(1) as p: return p.map(abs, [1])[0] * (a @ b)": "correct",
     "s = shared_memory.SharedMemory(None, True, 8); s.unlink(); return a @ b": "correct",
     "torch.set_default_device('meta'); Mode().__enter__(); return a @ b": "correct",
     "torch.set_default_dtype(torch.float16); return a @ b": "correct",
+    "torch.backends.cudnn.deterministic = True; return a @ b": "correct",
     "if os.fork() == 0: os._exit(0)\n    return a @ b": "correct",
     "check(f, 'dot'); return a @ b": "correct",
     "torch.Tensor.all = lambda *_, **__: torch.tensor(True); return a @ b": "correct",
     "torch.manual_seed(1); return a @ b": "changes the random state",
     "return a @ b if 'LATER' in os.environ and 'lib' in sys.path else a": "correct",
-    "return a @ b if os.getcwd() == folder else a": "correct",
-    "return a @ b if os.environ['MPLBACKEND'] == 'agg' else a": "correct",
-    "pipe().send_bytes(b'5\\n[1, 2]'); os._exit(0)": "malformed verdict",
+    "return a @ b if os.getcwd() == folder and os.environ['MPLBACKEND'] == 'agg' else a": "correct",
     "pipe().send_bytes(b'[\"great\", null, 5]'); os._exit(0)": "malformed verdict",
     'pipe().send_bytes(b\'["wrong", null, "", [[]], [[]]]\'); os._exit(0)': "malformed verdict",
     "pipe().close(); return a @ b": "leaves Python",
@@ -225,9 +221,7 @@ def test_stop_ends_a_check_at_once(notebook):
         ("dot = lambda a, b: a @", True),
         ("norm, dot = 1, lambda a, b: a @", True),
         ("from nowhere import dot", True),
-        ("(other, dot) = 1, lambda a, b: a @", True),
         ("import torch; dot = lambda a, b: a @", True),
-        ("def\tdot(a, b): return a @", True),
         ("%%time\nno_such_name\ndef dot(a, b): return a", True),
         ("%%time\ndef dot(a, b): return a @", True),
         ("Def dot(a, b): return a", True),
@@ -299,19 +293,12 @@ def test_a_check_says_that_an_input_is_done(monkeypatch):
     assert tried >= len(results) == len(begun) - tried
 
 
-HOARD = "[b'x' * (1 << 29), __import__('time').sleep(99)]"  # half a gigabyte
-
-
 @pytest.mark.parametrize(
-    "limits, code, words",
-    [
-        ({"PATIENCE": 0.2}, "__import__('time').sleep(99)", b"Does it sleep"),
-        ({"MEMORY": 1 << 27}, HOARD, b"of memory"),
-    ],
+    "name, limit, words", [("PATIENCE", 0.2, b"Does it sleep"), ("MEMORY", 1 << 27, b"of memory")]
 )
-def test_what_waits_or_takes_memory_is_ended(monkeypatch, limits, code, words):
-    for name, limit in limits.items():
-        monkeypatch.setattr(judge_process, name, limit)
+def test_what_waits_or_takes_memory_is_ended(monkeypatch, name, limit, words):
+    monkeypatch.setattr(judge_process, name, limit)
+    code = "[b'x' * (1 << 29), __import__('time').sleep(99)]"  # half a gigabyte
     child = multiprocessing.get_context("spawn").Process(target=eval, args=(code,))
     child.start()
     ours, _ = multiprocessing.Pipe()

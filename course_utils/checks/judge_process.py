@@ -73,7 +73,7 @@ NOT_RUN = (
 )
 # what follows def, class or import, or precedes =, at the start of a line that may be no Python
 _DEFINES = r"^(?:async +)?(?i:def|class|function)\s+\w+|^(?:from\s.*\s)?import\s[ \w,.]+"
-_DEFINES += r"|(?:^|[;:] *)\(?\w[\w, ]*\)? *(?==[^=])"
+_DEFINES += r"|(?:^|[;:] *)\w[\w, ]*(?==[^=])"
 GONE = (
     "The process that judges answers has ended or does not reply. Run this cell again. If you read "
     "this again, your code ends or stops that process."
