@@ -94,6 +94,7 @@ ODD = [
     torch.ones(2) * 1j,
     10**400,
     np.array("x"),
+    torch._subclasses.FakeTensorMode().from_tensor(torch.ones(2)),
     (torch.ones(2), torch.ones(3, 2).to_sparse()),
 ]
 

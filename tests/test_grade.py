@@ -87,6 +87,10 @@ CLASS = {
             "soft_lookup": f"import sys\nsys.path.insert(0, {str(ROOT)!r})\n"
             "modules = __import__('course_' + 'utils.checks.exercise').checks\n"
             "soft_lookup = modules.exercise.EXERCISES['soft_lookup'].reference",
+            "euclidean_distance": "import sys\ndef euclidean_distance(q, k):\n"
+            "    frame = sys._getframe()\n"
+            "    while 'Made' not in frame.f_globals: frame = frame.f_back\n"
+            "    return frame.f_globals['euclidean_distance'](q, k)",
             "dot_product_scores": "import importlib\nshared = 'course_utils.attention'\n"
             "dot_product_scores = importlib.import_module(shared).dot_product_scores",
             "SelfAttention": "import gc\nfor each in gc.get_objects():\n"
@@ -412,5 +416,8 @@ def test_submissions_lie_flat_or_in_a_folder_for_each_student(tmp_path):
     os.mkfifo(tmp_path / "e.ipynb")  # reading it would never end
     found = submissions.submissions(tmp_path)
     assert {student: [path.name for path in paths] for student, paths in found.items()} == {
-        "a": ["a.ipynb"], "b": ["1.ipynb"], "c": ["1.ipynb"],
+        "a": ["a.ipynb"], "b": ["1.ipynb", "2.ipynb"], "c": ["1.ipynb"], "d": ["d.ipynb"],
+        "e": ["e.ipynb"], ".f": [".f.ipynb"],
     }  # fmt: skip
+    refused = found["d"] + found["e"] + found[".f"]
+    assert len(grade.grade(Mock(), refused, []).messages) == 3

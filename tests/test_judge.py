@@ -105,6 +105,7 @@ class Silent(Exception):
         # its result
         (lambda x: 2.06 * x.bfloat16(), "wrong", "coarse dtype", "bfloat16. Keep the dtype"),
         (lambda x: (9 - len(x)) * x - 5, "wrong", None, "expected 6 at [0, 0], got 19; 3 of 3"),
+        (lambda x: type("Real", (float,), {"__float__": str})(1), "wrong", None, "type Real"),
         # what it does besides
         (lambda x: 2 * x.unsqueeze_(0)[0], "wrong", "changes its input", "(argument 1) in place"),
         (asks_for_gradients, "wrong", "input asks for gradients", "(argument 1)"),

@@ -27,13 +27,15 @@ NOTEBOOK = """
     from tqdm.auto import tqdm
     from typing import NewType, TypeVarTuple
     from course_utils import check
+    from course_utils.checks import judge_process
     from course_utils.checks.exercise import EXERCISES
     from course_utils.checks.submission_kernel import triton
 
     model, lock = nn.Linear(9000, 9000), threading.Lock()
     traced = torch.jit.trace(lambda a, b: a @ b, (torch.ones(2), torch.ones(2)))
     part, wide = torch.ones(20_000_000)[:3], torch.ones(1).expand(20_000_000)
-    sparse = torch.ones(1, 1).to_sparse()
+    sparse, traced_one = torch.ones(1, 1).to_sparse(), torch.ones((), requires_grad=True)
+    traced_one.backward()
     Vector, Sizes = NewType("Vector", torch.Tensor), TypeVarTuple("Sizes")
     sys.setrecursionlimit(10**6)
     deep = []
@@ -57,8 +59,11 @@ NOTEBOOK = """
     def turns():
         while True: time.sleep(0.01)
 
-    @functools.cache
+    @functools.lru_cache(maxsize=8)
     def one(): return 1
+
+    @functools.singledispatch
+    def two(x): return 2
 
     class Dot(nn.Module):
         def __init__(self, scale):
@@ -73,15 +78,21 @@ NOTEBOOK = """
         @torch.compile
         def dot(self, a, b): return a @ b
 
+    class Config:
+        def __init__(self): self.values = {}
+        def __getattr__(self, name): return self.values[name]
+
     class Spoilt:
         def __reduce__(self): return int, ("no number",)
 
     class Fatal:
         def __init__(self, error): self.error = error
-        def __reduce__(self): raise self.error
+        def __reduce__(self):
+            while not self.error: pass
+            raise self.error
 
-    spoilt, fatal, stopped, ONE = Spoilt(), Fatal(SystemExit), Fatal(KeyboardInterrupt), 1
-    compiled = torch.compile(lambda a, b: a @ b)
+    spoilt, config, fatal, endless = Spoilt(), Config(), Fatal(SystemExit), Fatal(None)
+    judge_process.PICKLING = 2.0
 
     class Endless(torch.Tensor):
         def detach(self):
@@ -90,38 +101,34 @@ NOTEBOOK = """
 # What the function does that answers exercise 1.1, and the mistake, or other words, in the verdict
 ANSWERS = {
     "return Dot(1)(a, b)": "correct",
-    "return one() * (a @ b)": "correct",
-    "print(a); return a @ b": "hides what your code prints",
-    "display(a); return a @ b": "hides what your code prints",
+    "return one() * (a @ b) if one.cache_parameters()['maxsize'] == 8 else a": "correct",
+    "return two(a) / 2 * (a @ b)": "correct",
+    "return traced_one.grad * (a @ b)": "correct",
+    "print(a); display(b); return a @ b": "hides what your code prints",
     "get_ipython().system('ls'); return a @ b": "correct",
     "return eval('Dot(1)')(a, b)": "correct",
     "from __main__ import Dot; return Dot(1)(a, b)": "correct",
     "return pickle.loads(pickle.dumps(Dot(1)))(a, b)": "correct",
-    "return eval('ONE') * (a @ b)": "correct",
-    "return a @ b  # neither spoilt nor fatal nor stopped": "correct",
+    "return a @ b  # neither spoilt nor fatal": "correct",
     "return traced(a, b)": "correct",
     "def same(x: Vector) -> Sizes: return x\n    return same(a) @ b": "correct",
     "return stored[stored.files[0]].item() * part[0].item() * (a @ b)": "correct",
     "return wide[0].item() * sparse.sum().item() * (a @ b)": "correct",
-    "return compiled(a, b)": "correct",
     "return Methods().one * Methods().dot(a, b)": "correct",
     "os.getpid = lambda: 1 << 30; os._exit = lambda *_: None; return a @ b": "correct",
-    "torch.backends.cudnn.deterministic = True; return a @ b": "correct",
     "return sum(x * y for x, y in zip(tqdm(a), b))": "correct",
     "with Pool(2) as p: return sum(p.map(float, a * b))": "correct",
     "with get_context('spawn').Pool(1) as p: return p.map(abs, [1])[0] * (a @ b)": "correct",
     "s = shared_memory.SharedMemory(None, True, 8); s.unlink(); return a @ b": "correct",
     "torch.set_default_device('meta'); Mode().__enter__(); return a @ b": "correct",
     "torch.set_default_dtype(torch.float16); return a @ b": "correct",
+    "torch.backends.cudnn.deterministic = True; return a @ b": "correct",
     "if os.fork() == 0: os._exit(0)\n    return a @ b": "correct",
     "check(f, 'dot'); return a @ b": "correct",
     "torch.Tensor.all = lambda *_, **__: torch.tensor(True); return a @ b": "correct",
     "torch.manual_seed(1); return a @ b": "changes the random state",
-    "return a @ b if 'LATER' in os.environ else a": "correct",
-    "return a @ b if 'lib' in sys.path else a": "correct",
-    "return a @ b if os.getcwd() == folder else a": "correct",
-    "return a @ b if os.environ['MPLBACKEND'] == 'agg' else a": "correct",
-    "pipe().send_bytes(b'5\\n[1, 2]'); os._exit(0)": "malformed verdict",
+    "return a @ b if 'LATER' in os.environ and 'lib' in sys.path else a": "correct",
+    "return a @ b if os.getcwd() == folder and os.environ['MPLBACKEND'] == 'agg' else a": "correct",
     "pipe().send_bytes(b'[\"great\", null, 5]'); os._exit(0)": "malformed verdict",
     'pipe().send_bytes(b\'["wrong", null, "", [[]], [[]]]\'); os._exit(0)': "malformed verdict",
     "pipe().close(); return a @ b": "leaves Python",
@@ -141,7 +148,8 @@ ANSWERS = {
     "return a @ model.weight": "uses model, which cannot be copied",
     "return deep, a @ b": "uses deep, which cannot be copied",
     "return fatal, a @ b": "uses fatal, which cannot be copied",
-    "return stopped, a @ b": "uses stopped, which cannot be copied",
+    "return config, a @ b": "uses config, which cannot be copied",
+    "return endless, a @ b": "uses endless, which cannot be copied",
     "with lock: return a @ b": "uses lock, which cannot be copied",
 }
 RIGHT = "print(check(lambda a, b: a @ b, 'dot'))"
@@ -213,19 +221,13 @@ def test_stop_ends_a_check_at_once(notebook):
         ("dot = lambda a, b: a @", True),
         ("norm, dot = 1, lambda a, b: a @", True),
         ("from nowhere import dot", True),
-        ("for other, dot in [(1, lambda a, b: a @)]: pass", True),
-        ("(other, dot) = 1, lambda a, b: a @", True),
-        ("(dot := lambda a, b: a @", True),
         ("import torch; dot = lambda a, b: a @", True),
-        ("def\tdot(a, b): return a @", True),
-        ("with no_such_name as dot: pass", True),
         ("%%time\nno_such_name\ndef dot(a, b): return a", True),
         ("%%time\ndef dot(a, b): return a @", True),
         ("Def dot(a, b): return a", True),
         ("class Sizes:\n    dot = no_such_name", False),
         ("class Sizes:\n    def dot(a, b): return a @", False),
         ("# import dot\ndot.calls = no_such_name", False),
-        ("for fn in [dot]: no_such_name", False),
         ("def f(: pass", True),  # the name that a decorator left
         ("dot == 1 @", False),
         ("other = dot(1, 2", False),
@@ -271,11 +273,6 @@ def test_an_answer_that_stops_the_server_is_ended(monkeypatch):
     assert check(torch.dot, "dot").status == "correct"
 
 
-def test_a_learner_does_not_wait_for_minutes_nor_does_a_laptop_run_out_of_memory():
-    assert judge_process.SECONDS < judge_process.PATIENCE <= 60
-    assert judge_process.MEMORY <= 4 << 30
-
-
 def test_the_clock_starts_again_for_each_input(monkeypatch):
     seconds = itertools.count(0, 0.6 * judge_process.SECONDS)
     used_before = judge_process.MEMORY + 1  # of memory, which is not the answer's
@@ -296,19 +293,12 @@ def test_a_check_says_that_an_input_is_done(monkeypatch):
     assert tried >= len(results) == len(begun) - tried
 
 
-HOARD = "[b'x' * (1 << 29), __import__('time').sleep(99)]"  # half a gigabyte
-
-
 @pytest.mark.parametrize(
-    "limits, code, words",
-    [
-        ({"PATIENCE": 0.2}, "__import__('time').sleep(99)", b"Does it sleep"),
-        ({"MEMORY": 1 << 27}, HOARD, b"of memory"),
-    ],
+    "name, limit, words", [("PATIENCE", 0.2, b"Does it sleep"), ("MEMORY", 1 << 27, b"of memory")]
 )
-def test_what_waits_or_takes_memory_is_ended(monkeypatch, limits, code, words):
-    for name, limit in limits.items():
-        monkeypatch.setattr(judge_process, name, limit)
+def test_what_waits_or_takes_memory_is_ended(monkeypatch, name, limit, words):
+    monkeypatch.setattr(judge_process, name, limit)
+    code = "[b'x' * (1 << 29), __import__('time').sleep(99)]"  # half a gigabyte
     child = multiprocessing.get_context("spawn").Process(target=eval, args=(code,))
     child.start()
     ours, _ = multiprocessing.Pipe()

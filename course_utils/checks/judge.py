@@ -115,6 +115,8 @@ def judge_here(exercise, answer, run=None):
     """
     try:
         return _judge(exercise, answer, run or exercise.run)
+    except calls.Refused as refused:
+        return refused.args
     except Exception as error:  # none of the answer's: those are in the runs
         return "not checked", None, _broken(error)
 
@@ -154,19 +156,14 @@ def _judge(exercise, answer, run_answer):
     makes_layers = []
     tried = answer if isinstance(answer, type) else _noting_layers(answer, makes_layers)
     whole = calls.call(_on_all, run_answer, tried, [*exercise.inputs()])
-    if isinstance(whole.error, calls.Refused):
-        return whole.error.args
     if whole.error:
         raise whole.error
     runs, asides = whole.value, []
     for run in runs:
         if stub := _stub(run.error):
             if stub in EXERCISES and stub != exercise.name:
-                return (
-                    "wrong",
-                    "calls a stub",
-                    f"Your code calls {stub}, which you have not solved yet.",
-                )
+                hint = f"Your code calls {stub}, which you have not solved yet."
+                return "wrong", "calls a stub", hint
             return "not attempted", None, "not attempted yet"
         if not _is_answers(run.error):
             raise run.error
@@ -188,17 +185,35 @@ def _judge(exercise, answer, run_answer):
                 "with `generator=rng`."
             )
         return "wrong", "changes the random state", hint
+    printed = " (`check` hides what your code prints)" * whole.printed
+    try:
+        return _compared(exercise, answer, run_answer, runs, asides, printed)
+    except Exception as error:
+        if odd := _odd_type([run.value for run in runs]):
+            hint = f"Your result has the type {odd}, which cannot be compared"
+            return "wrong", None, f"{hint} ({summarize(error)}). Return tensors or numbers."
+        raise
+
+
+def _compared(exercise, answer, run_answer, runs, asides, printed):
     if layouts := fitting(runs, expected(exercise)):
         if asides:
             return "wrong", asides[0].mistake, asides[0].hint
         mistake, hint = _judge_gradients(exercise, answer, run_answer, layouts[0])
         if mistake:
             return "wrong", mistake, hint
-        hidden = " (`check` hides what your code prints)" * whole.printed
-        return "correct", None, "correct" + hint + hidden
+        return "correct", None, "correct" + hint + printed
     if found := diagnose(runs, exercise):
         return "wrong", *found
     return "wrong", None, *first_difference(runs, exercise)
+
+
+def _odd_type(result):
+    """Return the name of the first type in a result that is not Python's, PyTorch's or NumPy's."""
+    if type(result) in (tuple, list):
+        return next(filter(None, map(_odd_type, result)), None)
+    known = ("builtins", "numpy", "torch", "torch.nn.parameter")
+    return None if type(result).__module__ in known else type(result).__name__
 
 
 def _noting_layers(answer, made):
@@ -240,8 +255,6 @@ def _judge_gradients(exercise, answer, run, reading):
         return gradients(run, answer, args, reading)
 
     whole = calls.call(_on_all, run_gradients, answer, [args for args, _ in asked])
-    if isinstance(whole.error, calls.Refused):
-        return whole.error.args[1:]
     if whole.error:
         raise whole.error
     for (args, right), made in zip(asked, whole.value, strict=True):

@@ -4,7 +4,6 @@ The kernel starts a *server*, a process that imports PyTorch and then waits. For
 server has a fresh *child*. It watches the child, sends the verdict to the kernel, and kills it.
 """
 
-import ast
 import bdb
 import builtins
 import contextlib
@@ -35,9 +34,10 @@ from course_utils import json_store
 from course_utils.checks import calls, errors
 from course_utils.checks.exercise import EXERCISES
 from course_utils.checks.known_results import expected
-from course_utils.checks.pickled_answer import not_picklable, pickled
+from course_utils.checks.pickled_answer import pickled
 
 SECONDS = 5.0  # of computing, for one input; the checks' own inputs take milliseconds
+PICKLING = 10.0  # seconds, for what is sent
 PATIENCE = 25.0  # seconds, for the whole check; a frozen server is ended 3 s later
 MEMORY = 2 << 30  # bytes that an answer may add
 LONGEST_REPLY = 1 << 20  # letters of a verdict with its picture
@@ -71,9 +71,9 @@ NOT_RUN = (
     "The cell with your newest version did not run ({}), so this would judge the version before. "
     "Fix that cell, run it, and then run this one."
 )
-# of a cell that is not Python: what follows def, class, import or for, or precedes := or =
-_DEFINES = r"^(?:async +)?(?i:def|class|function)\s+\w+|\bimport\s[ \w,.]+|\b\w+ *(?=:=)"
-_DEFINES += r"|\bfor [ \w,()]{1,99}(?= in\b)|(?:^|[;:]) *\(?[^=(!<>;:\n]+(?==[^=])"
+# what follows def, class or import, or precedes =, at the start of a line that may be no Python
+_DEFINES = r"^(?:async +)?(?i:def|class|function)\s+\w+|^(?:from\s.*\s)?import\s[ \w,.]+"
+_DEFINES += r"|(?:^|[;:] *)\w[\w, ]*(?==[^=])"
 GONE = (
     "The process that judges answers has ended or does not reply. Run this cell again. If you read "
     "this again, your code ends or stops that process."
@@ -106,34 +106,41 @@ def start():
 
 def judge(exercise, answer):
     """Return what `judge.judge_here` returns in another process, or why it cannot be asked."""
-    with _one_at_a_time:
-        return _judge(exercise, answer)
-
-
-def _judge(exercise, answer):
     error = None
     with contextlib.suppress(Exception):  # whatever the answer's attributes do
         error = _cell_did_not_run(answer)
     if error:
         return "not checked", "cell did not run", NOT_RUN.format(errors.summarize(error))
+    with _one_at_a_time:
+        status, mistake, hint, *pictured = _asked(exercise.name, answer)
+        if mistake == "cannot be sent":
+            what = "It"
+            with contextlib.suppress(Exception):
+                used = (name for name, x in _used_by(answer) if _asked("dot", x)[1] == mistake)
+                what = f"Your code uses {next(used)}, which"
+            hint = NOT_SENT.format(what, hint)
+    return status, mistake, hint, *pictured
+
+
+def _asked(name, answer):
+    """Return the verdict of another process on an answer, or why that cannot be had."""
     try:
-        letters = pickled(answer)
+        thread, late = ctypes.c_ulong(threading.get_ident()), ctypes.py_object(TimeoutError)
+        with _after(PICKLING, ctypes.pythonapi.PyThreadState_SetAsyncExc, thread, late):
+            letters = pickled(answer)
         # cells have no time of change; with them, an error can name its line
         cells = {k: each for k, each in linecache.cache.items() if len(each) > 1 and not each[1]}
         path, folder = [*map(str, sys.path)], str(json_store.working_directory())
-        task = pickle.dumps((exercise.name, letters, cells, path, folder, {**os.environ}))
+        task = pickle.dumps((name, letters, cells, path, folder, {**os.environ}))
     except Exception as error:
-        culprit = not_picklable(answer)
-        what = f"Your code uses {culprit}, which" if culprit else "It"
-        return "not checked", "cannot be sent", NOT_SENT.format(what, errors.summarize(error))
+        return "not checked", "cannot be sent", errors.summarize(error)
     server, token = start(), os.urandom(8).hex()
-    limit = threading.Timer(PATIENCE + 3 * GRACE, _end, [server])
     try:
         pickle.dump((token, task), server.stdin)
         server.stdin.flush()
         server.stdout.readline()  # it has imported PyTorch
-        limit.start()  # an answer could stop the server
-        echo, reply = json.loads(server.stdout.readline())
+        with _after(PATIENCE + 3 * GRACE, _end, server):  # an answer could stop the server
+            echo, reply = json.loads(server.stdout.readline())
         if echo != token:
             raise ValueError("an answer has written this")
     except BaseException as error:  # KeyboardInterrupt too
@@ -143,11 +150,19 @@ def _judge(exercise, answer):
         if isinstance(error, OSError | ValueError | TypeError):
             return "not checked", "process has ended", GONE
         raise
+    return _verdict(reply)
+
+
+@contextlib.contextmanager
+def _after(seconds, function, *args):
+    """Call a function in another thread if what is within takes longer than that."""
+    limit = threading.Timer(seconds, function, args)
+    limit.start()
+    try:
+        yield
     finally:
         limit.cancel()
-        if limit.is_alive():
-            limit.join()
-    return _verdict(reply)
+        limit.join()
 
 
 def _end(server):
@@ -161,10 +176,8 @@ def _verdict(reply):
     with contextlib.suppress(Exception):
         status, mistake, hint, *matrices = json.loads(reply[:LONGEST_REPLY])
         known = status in ("not attempted", "correct", "wrong", "not checked")
-        pictured = [torch.tensor(each, dtype=torch.float64, device="cpu") for each in matrices]
-        shapes = [each.shape for each in pictured]
-        fits = not shapes or len(shapes) == 2 and shapes[0] == shapes[1] and len(shapes[0]) == 2
-        fits = fits and all(each.numel() for each in pictured)
+        pictured = torch.tensor(matrices, dtype=torch.float64, device="cpu")
+        fits = not matrices or pictured.ndim == 3 and len(pictured) == 2 and pictured.numel()
         if known and isinstance(mistake, str | None) and isinstance(hint, str) and fits:
             return status, mistake, hint, *pictured
     return "wrong", CRASHES[0], CRASHES[1] + "malformed verdict"
@@ -181,33 +194,23 @@ def _cell_did_not_run(answer):
     names = {name for name, value in shell.user_ns.items() if value is answer}
     if inspect.isfunction(answer) or inspect.isclass(answer):
         names.add(answer.__name__)  # a decorator may have given it another
-    try:
-        defined = {*_bound(ast.parse(shell.transform_cell(code)))}
-    except SyntaxError:
-        defined = {*re.findall(r"\w+", " ".join(re.findall(_DEFINES, code, re.M)))}
+    defined = {*re.findall(r"\w+", " ".join(re.findall(_DEFINES, code, re.M)))}
     file = shell.compile.get_code_name(last.info.raw_cell, code, last.execution_count)
-    return error if names & defined and file not in _files(answer) else None
+    files = {each.__code__.co_filename for each in _functions(answer)}
+    return error if names & defined and file not in files else None
 
 
-def _files(answer):
-    """Return the files, or cells, with the code of a function or of a class's methods."""
+def _functions(answer):
+    """Return a function without its decorators, or the methods of a class."""
     parts = vars(answer).values() if inspect.isclass(answer) else [inspect.unwrap(answer)]
-    return {each.__code__.co_filename for each in parts if inspect.isfunction(each)}
+    return [each for each in parts if inspect.isfunction(each)]
 
 
-def _bound(code):
-    """Yield the names that code binds, but those of loops and inside functions and classes."""
-    for node in ast.iter_child_nodes(code):
-        if isinstance(code, ast.For | ast.comprehension) and node is code.target:
-            continue
-        if isinstance(node, ast.alias):
-            yield node.asname or node.name
-        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            yield node.name
-        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            yield node.id
-        else:
-            yield from _bound(node)
+def _used_by(answer):
+    """Yield the name and value of each thing that an answer uses from outside."""
+    for used in map(inspect.getclosurevars, _functions(answer)):
+        named = used.nonlocals | used.globals
+        yield from ((name, value) for name, value in named.items() if value is not answer)
 
 
 # In the server
@@ -339,9 +342,9 @@ def _judged(process, name, letters, cells, path, folder, environment):
             answer, mentioned = cloudpickle.loads(letter)
             break
         except BaseException as error:
-            told = NOT_SENT.format("It", errors.summarize(error))
+            why = errors.summarize(error)
     else:
-        return "not checked", "cannot be sent", told
+        return "not checked", "cannot be sent", why
     vars(main).update(mentioned)
     try:
         verdict = judge_here(EXERCISES[name], answer)

@@ -7,13 +7,12 @@ import importlib
 import inspect
 import io
 import marshal
-import math
 import pickle
 import re
 import sys
-import traceback
 import types
 import typing
+import weakref
 from unittest import mock
 
 import cloudpickle
@@ -21,8 +20,9 @@ import numpy as np
 import torch
 from IPython.core.autocall import ExitAutocall
 from IPython.core.interactiveshell import InteractiveShell
+from torch import nn
 
-from course_utils.checks.errors import is_learners_file, summarize
+from course_utils.checks.errors import summarize
 
 LARGEST = 64 << 20  # bytes that are sent with an answer
 SMALL = 1 << 20  # bytes of something that an answer only mentions
@@ -53,23 +53,6 @@ def pickled(answer):
     return [alone]
 
 
-def not_picklable(answer):
-    """Return the name of the first thing that a function uses and that cannot be pickled.
-
-    Parameters
-    ----------
-    answer : function or class
-
-    Returns
-    -------
-    str or None
-        None if there is no such thing, and for a class.
-    """
-    used = inspect.getclosurevars(answer) if inspect.isfunction(answer) else None
-    named = used.nonlocals | used.globals if used else {}
-    return next((name for name, value in named.items() if _size(value) == math.inf), None)
-
-
 def _mentioned(answer):
     """Return, of what the notebook defines, what an answer could look up by its name.
 
@@ -79,14 +62,12 @@ def _mentioned(answer):
     with contextlib.suppress(OSError, TypeError):
         words.update(re.findall(r"\w+", inspect.getsource(answer)))
     main = vars(sys.modules["__main__"])
-    return {word: main[word] for word in words & {*main} if _size(main[word]) <= SMALL}
+    return {word: main[word] for word in words & {*main} if _is_small(main[word])}
 
 
-def _size(value):
-    try:
-        return len(_dumps(value))
-    except Exception:
-        return math.inf
+def _is_small(value):
+    with contextlib.suppress(Exception):
+        return len(_dumps(value)) <= SMALL
 
 
 def _dumps(value):
@@ -98,11 +79,8 @@ def _dumps(value):
     sys.setrecursionlimit(min(depth, DEEPEST))
     try:
         pickler.dump(value)
-    except BaseException as error:  # SystemExit, for instance, from a __reduce__ of the learner's
-        *_, (frame, _) = traceback.walk_tb(error.__traceback__)
-        if not isinstance(error, Exception) and is_learners_file(frame.f_code.co_filename):
-            raise pickle.PicklingError(summarize(error)) from None
-        raise
+    except SystemExit as error:  # from a __reduce__ of the learner's, for instance
+        raise pickle.PicklingError(summarize(error)) from None
     finally:
         sys.setrecursionlimit(depth)
     return letter.getvalue()
@@ -123,6 +101,14 @@ def _same(value):
     return value
 
 
+def _cached(function, parameters):
+    return functools.lru_cache(**parameters)(function)
+
+
+def _set_grad(tensor, grad):
+    tensor.grad = grad
+
+
 class _Pickler(cloudpickle.Pickler):
     """Pickles what a notebook defines, also some things that no other pickler takes."""
 
@@ -133,6 +119,9 @@ class _Pickler(cloudpickle.Pickler):
                 _limit(min(stored, value.nbytes))  # an expanded tensor has more bytes than storage
                 if stored > LARGEST:  # a part of a larger one
                     return value.detach().clone().__reduce_ex__(2)
+            if type(value) in (torch.Tensor, nn.Parameter) and value.is_leaf:
+                if value.grad is not None:
+                    return *value.__reduce_ex__(2), value.grad, None, None, _set_grad
         if isinstance(value, np.lib.npyio.NpzFile):  # it reads when it is asked
             file = io.BytesIO()
             np.savez(file, **value)
@@ -143,6 +132,8 @@ class _Pickler(cloudpickle.Pickler):
             return type(value), (value.__name__,)
         if isinstance(value, functools.cached_property):  # in Python 3.11 it has a lock
             return functools.cached_property, (value.func,), {"attrname": value.attrname}
+        if isinstance(value, weakref.WeakKeyDictionary):  # functools.singledispatch has one
+            return weakref.WeakKeyDictionary, (dict(value),)
         if isinstance(value, types.CodeType):  # cloudpickle drops the file that names its line
             return marshal.loads, (marshal.dumps(value),)
         if type(value).__module__.startswith("triton.runtime") and hasattr(value, "fn"):
@@ -150,7 +141,7 @@ class _Pickler(cloudpickle.Pickler):
 
             return triton.jit, (value.fn,)
         if isinstance(value, functools._lru_cache_wrapper) and value.__module__ == "__main__":
-            return functools.cache, (value.__wrapped__,)
+            return _cached, (value.__wrapped__, value.cache_parameters())
         if isinstance(value, types.ModuleType) and type(value) is not types.ModuleType:
             return importlib.import_module, (value.__name__,)  # as torch.backends.cudnn
         if isinstance(value, types.FunctionType) and hasattr(value, "_torchdynamo_orig_callable"):

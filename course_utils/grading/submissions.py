@@ -18,6 +18,8 @@ class Unreadable(ValueError):
 
 def read_cells(path):
     """Return the code cells of a notebook."""
+    if path.name.startswith(".") or path.is_symlink() or not path.is_file():
+        raise Unreadable("hidden files and links are not graded")  # a pipe would never end
     if path.stat().st_size > LARGEST:
         raise Unreadable(f"larger than {LARGEST >> 20} MB")
     try:
@@ -124,17 +126,12 @@ def submissions(folder):
     """Return each student's notebooks: STUDENT.ipynb, or all below the folder STUDENT."""
     found = {}
     for path in sorted(folder.iterdir()):
-        if path.name.startswith(".") or path.is_symlink():
-            continue
-        if path.is_dir():
-            inside = (each for each in path.rglob("*.ipynb") if each.is_file())
-            visible = [
-                each
-                for each in sorted(inside)
-                if not each.is_symlink()
-                and not any(part.startswith(".") for part in each.relative_to(folder).parts)
-            ]
-            found.setdefault(path.name, []).extend(visible)
-        elif path.suffix == ".ipynb" and path.is_file():  # a pipe would never end
-            found.setdefault(path.stem, []).append(path)
+        is_folder = path.is_dir() and not path.is_symlink()
+        for each in sorted(path.rglob("*.ipynb")) if is_folder else [path]:
+            folders = each.relative_to(folder).parts[:-1]
+            is_system = any(name.startswith(".") for name in folders) or each.name.startswith("._")
+            if each.suffix == ".ipynb" and not is_system:  # as .ipynb_checkpoints, and macOS's ._
+                found.setdefault(path.name if is_folder else path.stem, []).append(each)
+        if is_folder and not path.name.startswith("."):
+            found.setdefault(path.name, [])
     return found
