@@ -4,6 +4,7 @@ The kernel starts a *server*, a process that imports PyTorch and then waits. For
 server has a fresh *child*. It watches the child, sends the verdict to the kernel, and kills it.
 """
 
+import ast
 import bdb
 import builtins
 import contextlib
@@ -71,7 +72,7 @@ NOT_RUN = (
     "The cell with your newest version did not run ({}), so this would judge the version before. "
     "Fix that cell, run it, and then run this one."
 )
-# what follows def, class or import, or precedes =, at the start of a line that may be no Python
+# of a cell that is not Python: what follows def, class or import, or precedes =, in a line
 _DEFINES = r"^(?:async +)?(?i:def|class|function)\s+\w+|^(?:from\s.*\s)?import\s[ \w,.]+"
 _DEFINES += r"|(?:^|[;:] *)\w[\w, ]*(?==[^=])"
 GONE = (
@@ -116,8 +117,10 @@ def judge(exercise, answer):
         if mistake == "cannot be sent":
             what = "It"
             with contextlib.suppress(Exception):
-                used = (name for name, x in _used_by(answer) if _asked("dot", x)[1] == mistake)
-                what = f"Your code uses {next(used)}, which"
+                for name, value in _used_by(answer):
+                    if _asked(exercise.name, [value])[1] == mistake:  # in a list, it is not called
+                        what = f"Your code uses {name}, which"
+                        break
             hint = NOT_SENT.format(what, hint)
     return status, mistake, hint, *pictured
 
@@ -194,10 +197,28 @@ def _cell_did_not_run(answer):
     names = {name for name, value in shell.user_ns.items() if value is answer}
     if inspect.isfunction(answer) or inspect.isclass(answer):
         names.add(answer.__name__)  # a decorator may have given it another
-    defined = {*re.findall(r"\w+", " ".join(re.findall(_DEFINES, code, re.M)))}
+    try:
+        defined = {*_bound(ast.parse(shell.transform_cell(code)))}
+    except SyntaxError:
+        defined = {*re.findall(r"\w+", " ".join(re.findall(_DEFINES, code, re.M)))}
     file = shell.compile.get_code_name(last.info.raw_cell, code, last.execution_count)
     files = {each.__code__.co_filename for each in _functions(answer)}
     return error if names & defined and file not in files else None
+
+
+def _bound(code):
+    """Yield the names that code binds, but those of loops and inside functions and classes."""
+    for node in ast.iter_child_nodes(code):
+        if isinstance(code, ast.For | ast.comprehension) and node is code.target:
+            continue
+        if isinstance(node, ast.alias):
+            yield node.asname or node.name
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield node.name
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id
+        else:
+            yield from _bound(node)
 
 
 def _functions(answer):
