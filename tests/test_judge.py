@@ -396,6 +396,7 @@ def dot_product_score(q, k):
         ((max, "y\n" * 10_000), r"'y\ny\ny"),
         ((max, ["dot"]), "no exercise ['dot']"),
         ((3, "dot"), "`check(dot)`, not `check(dot(a, b))`"),
+        ((functools.partial(max),), "no exercise 'partial'"),
     ],
 )
 def test_an_unknown_name_gets_the_nearest_and_the_way_to_give_one(given, words, monkeypatch):
@@ -406,6 +407,11 @@ def test_an_unknown_name_gets_the_nearest_and_the_way_to_give_one(given, words, 
     monkeypatch.setenv("COURSE_STRICT", "1")
     with pytest.raises(WrongAnswer):
         check(*given)
+
+
+@pytest.mark.filterwarnings("ignore:.*jit.script:DeprecationWarning")
+def test_a_scripted_answer_has_its_name():
+    assert check(torch.jit.script(EXERCISES["dot"].reference)).status == "correct"
 
 
 def test_no_hint_of_the_course_is_cut():
