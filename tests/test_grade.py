@@ -190,7 +190,7 @@ def alone(tmp_path, contents, status="correct"):
     """Grade a student's notebooks, 0.ipynb and so on, where each answer gets the same status."""
     paths = [tmp_path / f"{number}.ipynb" for number in range(len(contents))]
     for path, content in zip(paths, contents, strict=True):
-        path.write_text(content)
+        path.write_text(content) if content else path.mkdir()  # which cannot be read
     judged = []
     runner = SimpleNamespace(
         judge=lambda exercise, *_: judged.append(exercise.name) or (status, ""), stop=lambda: None
@@ -202,7 +202,9 @@ STUBS = NOTEBOOKS[0].read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(
-    "content", [STUBS, '{"cells": []}', "hello"], ids=["again", "no exercise", "no notebook"]
+    "content",
+    [STUBS, '{"cells": []}', "hello", "{}", ""],
+    ids=["again", "other", "no notebook", "no cells", "locked"],
 )
 def test_a_notebook_that_is_not_graded_is_named_and_the_others_points_stay(tmp_path, content):
     result, judged = alone(tmp_path, [STUBS, content])
