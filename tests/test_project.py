@@ -1,6 +1,5 @@
-"""The project as a whole: what it needs is listed, and the commands its documents name work."""
+"""The project as a whole: the commands that its documents name exist and work."""
 
-import ast
 import os
 import re
 import shutil
@@ -12,7 +11,6 @@ from pathlib import Path
 import nbformat
 import pytest
 import yaml
-from packaging.requirements import Requirement
 
 from course_utils import command, grade, model_file, predictions
 from course_utils.checks.exercise import EXERCISES
@@ -25,8 +23,6 @@ from tools.notebooks import STUB, strip_solutions, write
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = ["README.md", "LEARNING.md", "CONTRIBUTING.md", "TEACHING.md"]
 needs_make = pytest.mark.skipif(os.name == "nt", reason="Windows has no make")
-# They come with JupyterLab, ipywidgets and Matplotlib.
-BROUGHT = {"IPython", "PIL", "jupyter_server", "nbclient", "nbformat", "traitlets"}
 
 
 def read(name):
@@ -46,21 +42,6 @@ def make(*words, folder=ROOT):
         cwd=folder, env=environment, capture_output=True, text=True, check=True,
     )  # fmt: skip
     return [line.strip() for line in run.stdout.splitlines()]
-
-
-def test_all_that_the_course_imports_is_listed_for_learners():
-    nodes = [
-        node
-        for path in (ROOT / "course_utils").rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-    ]
-    names = {each.name for node in nodes if isinstance(node, ast.Import) for each in node.names}
-    names |= {node.module for node in nodes if isinstance(node, ast.ImportFrom)}
-    imported = {name.split(".")[0] for name in names} - sys.stdlib_module_names
-    lines = [line for line in read("requirements.txt").splitlines() if line and line[0] not in "#-"]
-    listed = {Requirement(line).name for line in lines}
-    missing = imported - BROUGHT - {"course_utils", "nbgrader"} - listed  # teachers install that
-    assert not missing, f"course_utils imports {missing}: add them to requirements.txt"
 
 
 @needs_make
@@ -94,6 +75,16 @@ def test_every_command_and_option_of_the_package_that_a_document_names_exists(do
         known = capsys.readouterr().out
         for option in re.findall(r"--[\w-]+", rest):
             assert option in known, f"{document} names attention-course {name} {option}"
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_every_option_of_another_program_that_a_document_names_exists(document, tmp_path):
+    for program, rest in re.findall(r"\b(ruff \w+|pytest)( [^`\n]*)", read(document)):
+        if options := re.findall(r"--[\w-]+", rest):
+            help = [sys.executable, "-m", *program.split(), "--help"]
+            told = subprocess.run(help, cwd=tmp_path, capture_output=True, text=True).stdout
+            unknown = {*options} - {*re.findall(r"--[\w-]+", told)}
+            assert not unknown, f"{document}: {program} does not know {unknown}"
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)
