@@ -44,16 +44,11 @@ def make(*words, folder=ROOT):
     return [line.strip() for line in run.stdout.splitlines()]
 
 
-@needs_make
 @pytest.mark.parametrize("document", DOCUMENTS)
-def test_every_make_command_that_a_document_names_exists(document):
+def test_every_target_module_and_option_that_a_document_names_exists(document, tmp_path):
     targets = set(re.findall(r"^([a-z-]+):.*##", read("Makefile"), re.M))
     named = set(re.findall(r"(?:^|`)make ([a-z-]+)", read(document), re.M))
     assert named <= targets, f"{document} names make {named - targets}, which the Makefile lacks"
-
-
-@pytest.mark.parametrize("document", DOCUMENTS)
-def test_every_module_and_option_that_a_document_names_exists(document):
     for module in set(re.findall(r"python -m ((?:tools|course_utils)\.[\w.]+)", read(document))):
         path = ROOT / (module.replace(".", "/") + ".py")
         assert path.exists(), f"{document} names python -m {module}"
@@ -64,6 +59,12 @@ def test_every_module_and_option_that_a_document_names_exists(document):
             assert known, f"{document} names {module} {word}"
     for option in set(re.findall(r"install\.py[^`\n]*?(--\w+)", read(document))):
         assert f'"{option}"' in read("install.py"), f"{document} names install.py {option}"
+    for program, rest in re.findall(r"\b(ruff \w+|pytest)( [^`\n]*)", read(document)):
+        if options := re.findall(r"--[\w-]+", rest):
+            help = [sys.executable, "-m", *program.split(), "--help"]
+            told = subprocess.run(help, cwd=tmp_path, capture_output=True, text=True).stdout
+            unknown = {*options} - {*re.findall(r"--[\w-]+", told)}
+            assert not unknown, f"{document}: {program} does not know {unknown}"
 
 
 @pytest.mark.parametrize("document", [*DOCUMENTS, "course_utils/model_file.py"])
@@ -75,16 +76,6 @@ def test_every_command_and_option_of_the_package_that_a_document_names_exists(do
         known = capsys.readouterr().out
         for option in re.findall(r"--[\w-]+", rest):
             assert option in known, f"{document} names attention-course {name} {option}"
-
-
-@pytest.mark.parametrize("document", DOCUMENTS)
-def test_every_option_of_another_program_that_a_document_names_exists(document, tmp_path):
-    for program, rest in re.findall(r"\b(ruff \w+|pytest)( [^`\n]*)", read(document)):
-        if options := re.findall(r"--[\w-]+", rest):
-            help = [sys.executable, "-m", *program.split(), "--help"]
-            told = subprocess.run(help, cwd=tmp_path, capture_output=True, text=True).stdout
-            unknown = {*options} - {*re.findall(r"--[\w-]+", told)}
-            assert not unknown, f"{document}: {program} does not know {unknown}"
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)
