@@ -330,6 +330,8 @@ def test_a_prediction_is_made_by_keys_its_result_opens_and_both_are_kept(browse)
     words = SAYS["wrong"].format(predicted=wrong, result=result.get_attribute("data-result"))
     assert result.inner_text() == words
     assert form.get_by_role("radio").last.is_disabled()
+    assert form.get_by_role("status").inner_text() == SAYS["fixed"]
+    assert form.get_by_role("button").count() == 0  # it is hidden
     end = page.locator(".surprises")
     asked = page.locator("[id^=ask-]").count()
     counted = SAYS["count"].format(predicted=1, asked=asked, wrong=1)
