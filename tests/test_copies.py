@@ -96,16 +96,20 @@ def names_imported(text):
 BROUGHT = {"IPython", "PIL", "jupyter_server", "nbclient", "nbformat", "traitlets", "triton"}
 
 
-def test_the_first_cell_names_all_that_is_imported():
-    paths = {*(ROOT / "course_utils").rglob("*.py")}
-    paths -= {ROOT / "course_utils" / name for name in ["command.py", "course_folder.py"]}
+def test_requirements_and_the_first_cell_name_all_that_is_imported(monkeypatch):
+    named = {Requirement(line).name for line in copies.needed()}
+    monkeypatch.setattr(copies, "NOT_NEEDED", ())
+    listed = {Requirement(line).name for line in copies.needed()}
+    paths = [ROOT / "course_utils" / name for name in ["command.py", "course_folder.py"]]
+    apart = [path.read_text(encoding="utf-8") for path in paths]  # no lesson imports them
+    paths = {*(ROOT / "course_utils").rglob("*.py")} - {*paths}
     texts = [path.read_text(encoding="utf-8") for path in paths]
     for path in LESSONS + EXERCISES:
         sources = [cell.source for cell in code(read(path))]
         texts += [source for source in sources if not re.search("^[%!]", source, re.M)]
     imported = set.union(*map(names_imported, texts)) - set(sys.stdlib_module_names)
-    named = {Requirement(line).name for line in copies.needed()}
-    missing = imported - BROUGHT - {"course_utils", "nbgrader"} - named  # teachers install that
+    others = set.union(*map(names_imported, apart)) - set(sys.stdlib_module_names) - listed
+    missing = (imported - named | others) - BROUGHT - {"course_utils", "nbgrader"}  # of teachers
     assert not missing, f"add {missing} to requirements.txt: lessons or course_utils import them"
     too_many = named - imported
     assert not too_many, f"add {too_many} to NOT_NEEDED in site/copies.py: no lesson imports them"

@@ -10,8 +10,6 @@ from torch import nn
 from course_utils.checks.errors import explained, summarize
 
 M, V, B = torch.ones(5, 4), torch.ones(3), torch.ones(2, 5, 4)
-
-
 ROWS = (row for row in M)
 
 
@@ -129,8 +127,5 @@ def test_an_unknown_error_is_repeated_with_the_learners_line_not_pytorchs():
 def test_a_syntax_error_names_its_line_and_no_file_that_ipython_made(name, shown):
     error = SyntaxError("invalid syntax", (name, 2, 1, "a @"))
     assert summarize(error) == f"SyntaxError: invalid syntax ({shown}line 2)"
-
-
-def test_a_private_class_of_python_is_named_after_the_public_one():
-    incomplete = type("_IncompleteInputError", (SyntaxError,), {})
+    incomplete = type("_IncompleteInputError", (SyntaxError,), {})  # a private class of Python
     assert summarize(incomplete("incomplete input")) == "SyntaxError: incomplete input"

@@ -10,7 +10,7 @@ import torch
 from matplotlib.colors import same_color
 from matplotlib.transforms import Bbox
 
-from course_utils.explorers import language_explorer
+from course_utils.explorers import language_explorer, next_token_explorer
 from course_utils.explorers.language import ADDED, SCORES
 from course_utils.explorers.language_figure import LanguageFigure
 from course_utils.figures import DIVERGING, SEQUENTIAL
@@ -310,11 +310,12 @@ def test_a_change_runs_the_model_only_for_what_it_has_not_computed_yet(monkeypat
         assert len(runs) == expected, values
 
 
-def test_what_is_no_model_or_no_text_is_refused_by_name():
+@pytest.mark.parametrize("make", [language_explorer, next_token_explorer])
+def test_what_is_no_model_or_no_text_is_refused_by_name(make):
     with pytest.raises(TypeError, match="model must be a LanguageModel, got Tokenizer"):
-        language_explorer(TOKENIZER, MODEL)
+        make(TOKENIZER, MODEL)
     with pytest.raises(TypeError, match="text must be a str, got list"):
-        language_explorer(MODEL, TOKENIZER, ["the"])
+        make(MODEL, TOKENIZER, ["the"])
 
 
 @pytest.mark.slow

@@ -93,10 +93,3 @@ def test_without_a_text_nothing_is_drawn_until_there_is_one(explorer):
         assert not any(text.get_text() for text in ax.texts)
         assert not any(bar.get_width() * bar.get_height() for bar in ax.patches)
     assert "no text" not in set_controls(explorer, text=TEXT)
-
-
-def test_what_is_no_model_or_no_text_is_refused_by_name():
-    with pytest.raises(TypeError, match="model must be a LanguageModel, got Tokenizer"):
-        next_token_explorer(TOKENIZER, MODEL)
-    with pytest.raises(TypeError, match="text must be a str, got list"):
-        next_token_explorer(MODEL, TOKENIZER, ["the"])

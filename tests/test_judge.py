@@ -81,10 +81,6 @@ def test_what_a_right_answer_prints_is_hidden_and_the_verdict_says_so(exercise, 
 # Wrong answers: the status, the mistake, and words of the message
 
 
-def typo(x):
-    return undefined_name * x  # noqa: F821
-
-
 def asks_for_gradients(x):
     x.requires_grad_().square().sum().backward()
     return x.grad
@@ -113,7 +109,7 @@ class Silent(Exception):
         (lambda x: x @ torch.randn(3, 3), "wrong", "changes the random state", "random"),
         (lambda x: nn.Linear(3, 3)(x), "wrong", "layer made anew", "nn.Linear"),
         # its errors, on one line
-        (typo, "wrong", None, "name 'undefined_name' is not defined in line"),
+        (lambda x: unset * x, "wrong", None, "name 'unset' is not defined in line"),  # noqa: F821
         (raises(AssertionError()), "wrong", None, "AssertionError: the condition after `assert`"),
         (raises(Silent()), "wrong", None, "raised Silent in line"),
         (raises(ValueError("a\n b\tc\r\nd")), "wrong", None, "ValueError: a b c d in line"),
@@ -397,6 +393,7 @@ def dot_product_score(q, k):
         ((max, "y\n" * 10_000), r"'y\ny\ny"),
         ((max, ["dot"]), "no exercise ['dot']"),
         ((3, "dot"), "`check(dot)`, not `check(dot(a, b))`"),
+        ((functools.partial(max),), "no exercise 'partial'"),
     ],
 )
 def test_an_unknown_name_gets_the_nearest_and_the_way_to_give_one(given, words, monkeypatch):
@@ -407,6 +404,11 @@ def test_an_unknown_name_gets_the_nearest_and_the_way_to_give_one(given, words, 
     monkeypatch.setenv("COURSE_STRICT", "1")
     with pytest.raises(WrongAnswer):
         check(*given)
+
+
+@pytest.mark.filterwarnings("ignore:.*jit.script:DeprecationWarning")
+def test_a_scripted_answer_has_its_name():
+    assert check(torch.jit.script(EXERCISES["dot"].reference)).status == "correct"
 
 
 def test_no_hint_of_the_course_is_cut():

@@ -160,8 +160,4 @@ def test_on_heads_sees_every_layer_in_order_and_what_it_returns_goes_on(small):
     assert seen == [(layer, (2, 6, 11, 4), (2, 6, 11, 11)) for layer in range(3)]
     model.blocks[1].attention.W_o.weight[:, 16:20] = 0  # the columns of head 4
     torch.testing.assert_close(got, model(tokens))
-
-
-def test_the_logits_are_read_from_the_stream(small):
-    model, tokens = small
     torch.testing.assert_close(model.read_out(model.stream(tokens)), model(tokens))

@@ -640,8 +640,11 @@ def test_lines_run_from_queries_to_keys_as_strong_as_the_weights(browse):
             assert (color == HEAD_COLORS[0]) == (i == 1)
     page = browse("head of other weights")
     for query, count in [("every token", 16), ("2", 4)]:
-        drawings = [part["d"] for part in drawn(page, query=query) if part.get("stroke-opacity")]
+        parts = drawn(page, query=query)
+        drawings = [part["d"] for part in parts if part.get("stroke-opacity")]
         assert sum(each.count("M") for each in drawings) == count
+        (row,) = named(parts, "rect", stroke_width="2")  # of the query that is chosen
+        assert row["seen"] == (query == "2")
     parts = drawn(browse("views_explorer"), several=True)
     ways = [part for part in named(parts, "path") if "stroke-opacity" in part and part.get("d")]
     assert len({part["stroke"] for part in ways}) == 12
@@ -661,6 +664,9 @@ def test_tiles_have_the_color_that_the_legend_gives_their_state(browse):
     (ground,) = [part for part in named(parts, "rect", fill=legend["skipped"])
                  if part["box"] == frames(parts)[0]]  # fmt: skip
     assert len(set(legend.values())) == 4
+    page = browse("ring_explorer")
+    for causal in (True, False):  # only then is there a future that is never computed
+        assert all(part["seen"] for part in drawn(page, causal=causal)) == causal
 
 
 @pytest.mark.parametrize("keys, delta", [("random", False), ("orthogonal", True)])
@@ -687,8 +693,8 @@ def test_more_gpus_than_are_drawn_are_all_full_and_the_picture_says_that_there_a
     few, many = (drawn(page, model="Llama 3.1 70B", texts=texts) for texts in (1, 4096))
     boxes = [part for part in named(many, "rect", width="21") if part["fill"] != "none"]
     assert {box["height"] for box in boxes} == {"48"}
-    seen = [len(named(parts, "text", seen=True)) for parts in (few, many)]
-    assert seen[0] < seen[1]
+    seen = [len([part for part in parts if part["seen"]]) for parts in (few, many)]
+    assert seen[1] == seen[0] + 2  # that, and the arrow at the end of the bar
 
 
 # A training, to which the kernel sends its data

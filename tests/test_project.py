@@ -1,6 +1,5 @@
-"""The project as a whole: what it needs is listed, and the commands its documents name work."""
+"""The project as a whole: the commands that its documents name exist and work."""
 
-import ast
 import os
 import re
 import shutil
@@ -12,7 +11,6 @@ from pathlib import Path
 import nbformat
 import pytest
 import yaml
-from packaging.requirements import Requirement
 
 from course_utils import command, grade, model_file, predictions
 from course_utils.checks.exercise import EXERCISES
@@ -25,8 +23,6 @@ from tools.notebooks import STUB, strip_solutions, write
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = ["README.md", "LEARNING.md", "CONTRIBUTING.md", "TEACHING.md"]
 needs_make = pytest.mark.skipif(os.name == "nt", reason="Windows has no make")
-# They come with JupyterLab, ipywidgets and Matplotlib.
-BROUGHT = {"IPython", "PIL", "jupyter_server", "nbclient", "nbformat", "traitlets"}
 
 
 def read(name):
@@ -48,31 +44,11 @@ def make(*words, folder=ROOT):
     return [line.strip() for line in run.stdout.splitlines()]
 
 
-def test_all_that_the_course_imports_is_listed_for_learners():
-    nodes = [
-        node
-        for path in (ROOT / "course_utils").rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-    ]
-    names = {each.name for node in nodes if isinstance(node, ast.Import) for each in node.names}
-    names |= {node.module for node in nodes if isinstance(node, ast.ImportFrom)}
-    imported = {name.split(".")[0] for name in names} - sys.stdlib_module_names
-    lines = [line for line in read("requirements.txt").splitlines() if line and line[0] not in "#-"]
-    listed = {Requirement(line).name for line in lines}
-    missing = imported - BROUGHT - {"course_utils", "nbgrader"} - listed  # teachers install that
-    assert not missing, f"course_utils imports {missing}: add them to requirements.txt"
-
-
-@needs_make
 @pytest.mark.parametrize("document", DOCUMENTS)
-def test_every_make_command_that_a_document_names_exists(document):
+def test_every_target_module_and_option_that_a_document_names_exists(document, tmp_path):
     targets = set(re.findall(r"^([a-z-]+):.*##", read("Makefile"), re.M))
     named = set(re.findall(r"(?:^|`)make ([a-z-]+)", read(document), re.M))
     assert named <= targets, f"{document} names make {named - targets}, which the Makefile lacks"
-
-
-@pytest.mark.parametrize("document", DOCUMENTS)
-def test_every_module_and_option_that_a_document_names_exists(document):
     for module in set(re.findall(r"python -m ((?:tools|course_utils)\.[\w.]+)", read(document))):
         path = ROOT / (module.replace(".", "/") + ".py")
         assert path.exists(), f"{document} names python -m {module}"
@@ -83,6 +59,12 @@ def test_every_module_and_option_that_a_document_names_exists(document):
             assert known, f"{document} names {module} {word}"
     for option in set(re.findall(r"install\.py[^`\n]*?(--\w+)", read(document))):
         assert f'"{option}"' in read("install.py"), f"{document} names install.py {option}"
+    for program, rest in re.findall(r"\b(ruff \w+|pytest)( [^`\n]*)", read(document)):
+        if options := re.findall(r"--[\w-]+", rest):
+            help = [sys.executable, "-m", *program.split(), "--help"]
+            told = subprocess.run(help, cwd=tmp_path, capture_output=True, text=True).stdout
+            unknown = {*options} - {*re.findall(r"--[\w-]+", told)}
+            assert not unknown, f"{document}: {program} does not know {unknown}"
 
 
 @pytest.mark.parametrize("document", [*DOCUMENTS, "course_utils/model_file.py"])

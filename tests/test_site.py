@@ -116,7 +116,8 @@ def pages(site):
     return found
 
 
-def test_every_link_leads_somewhere(pages):
+def test_every_link_leads_somewhere(site, pages):
+    assert "causal-mask" in pages[site / "glossary.html"].ids  # as a link from elsewhere may say
     dead = []
     for path, page in pages.items():
         for link in page.links + page.fetched:
@@ -324,9 +325,13 @@ def test_a_prediction_is_made_by_keys_its_result_opens_and_both_are_kept(browse)
     page.keyboard.press("Tab")
     page.keyboard.press("Enter")
     result.wait_for()
+    fold = page.locator("details.fold", has=result)
+    expect(fold.locator("summary")).to_be_focused()
     words = SAYS["wrong"].format(predicted=wrong, result=result.get_attribute("data-result"))
     assert result.inner_text() == words
     assert form.get_by_role("radio").last.is_disabled()
+    assert form.get_by_role("status").inner_text() == SAYS["fixed"]
+    assert form.get_by_role("button").count() == 0  # it is hidden
     end = page.locator(".surprises")
     asked = page.locator("[id^=ask-]").count()
     counted = SAYS["count"].format(predicted=1, asked=asked, wrong=1)
