@@ -62,7 +62,7 @@ each one, fill in the function, run its cell, and run the check below it. The ch
 function on inputs of several sizes and tells you what is wrong. Try as often as you like. Every \
 correct solution counts, unless the exercise rules it out.
 
-⏳ not attempted yet · ❌ wrong, with a hint · ✅ correct"""
+⏳ not attempted yet · ❌ wrong, with a hint · ✅ correct · ⚠️ not checked, with the reason"""
 DONE = """## What you have done
 
 The results of checks that you run in the `exercises` folder are saved. Here they are for all \
