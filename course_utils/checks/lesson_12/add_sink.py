@@ -213,7 +213,7 @@ MISTAKES = [
     ("logsumexps added in both",
      "Your new lse is lse + sink, and your output is made with it. Add the exponentials of lse "
      "and the sink instead, and use log(e^lse + e^sink), as torch.logaddexp computes it.",
-     (NEW, "lse + sink"), (SHARE, "(lse - new_lse).exp().where(lse > -torch.inf, 0)")),
+     (NEW, "lse + sink")),
     ("larger of the two",
      "Your new lse is the larger of lse and the sink. The smaller one counts too. Return log(e^lse "
      "+ e^sink), as torch.logaddexp computes it.",
