@@ -99,7 +99,7 @@ class Silent(Exception):
         (raises(NotImplementedError("sparse")), "wrong", None, "NotImplementedError: sparse"),
         (lambda x: x * x, "wrong", "square", "9.9 double: that is the square"),
         # its result
-        (lambda x: 2.06 * x.bfloat16(), "wrong", "coarse dtype", "bfloat16. Keep the dtype"),
+        (lambda x: 2.06 * x.bfloat16(), "wrong", "coarse dtype", "if these are integers."),
         (lambda x: (9 - len(x)) * x - 5, "wrong", None, "expected 6 at [0, 0], got 19; 3 of 3"),
         (lambda x: type("Real", (float,), {"__float__": str})(1), "wrong", None, "type Real"),
         # what it does besides
@@ -276,13 +276,17 @@ MEAN = ("mean", "the mean", lambda x: (x.mean(-1, keepdim=True), x / x.mean(-1, 
 @pytest.mark.parametrize(
     "answer, mistake, words",
     [
-        (lambda x: (x.mean(-1, keepdim=True), x), "mean", "the mean"),  # its first item is the same
+        (lambda x: (x.mean(-1, keepdim=True), x / x.sum(-1, keepdim=True)), "mean", "e: the mean"),
+        # wrong where the mistake is right
+        (lambda x: (x.mean(-1, keepdim=True), x), "mean", "fits item 0 of your result: the mean"),
+        (lambda x: (x.sum(-1, keepdim=True) + (len(x) > 2), x**3), None, "3 at [0, 0], got 4; 3"),
         (lambda x: (x.sum(-1, keepdim=True), x), None, "Item 1 of your result is x, as it came"),
         (lambda x: (x.sum(-1, keepdim=True), x**3), None, "item 1 of the tuple (item 0 is right)"),
     ],
 )
 def test_of_a_tuple_the_first_wrong_item_names_the_mistake(exercise, answer, mistake, words):
-    exercise(sum_and_share, lambda: [(ONES,), (1 + torch.arange(6.0).view(2, 3),)], [MEAN])
+    given = [ONES, 1 + torch.arange(6.0).view(2, 3), 3 * torch.ones(3, 1)]
+    exercise(sum_and_share, lambda: [(x,) for x in given], [MEAN])
     verdict = check(answer, "double")
     assert verdict.mistake == mistake and words in verdict.message
     assert verdict.message.lower().count("item 1") <= 1

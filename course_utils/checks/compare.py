@@ -74,7 +74,8 @@ def difference(got, expected, names="", describe=True):
     if found and describe and coarse > tolerance > 0 and values.shape == target.shape:
         if is_close(values, target, coarse).all():
             dtype = str(got.dtype).removeprefix("torch.")
-            return f"right to within {coarse:.0%}, but in {dtype}. Keep the dtype of the inputs"
+            keep = "Keep the dtype of the inputs, or use float32 if these are integers"
+            return f"right to within {coarse:.0%}, but in {dtype}. {keep}"
     return found
 
 

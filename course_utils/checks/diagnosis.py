@@ -37,8 +37,8 @@ def diagnose(runs, exercise):
         return "another order", hint
     if in_dtype := _coarse_dtype(runs, exercise):
         return "coarse dtype", in_dtype
-    if likely := _alike_in_an_item(runs, exercise):
-        return likely.name, likely.hint
+    if found := _alike_in_an_item(runs, exercise):
+        return found
     if found := _most_alike(runs, exercise):
         likely, explained_results, wrong_results = found
         hint = f"This fits {explained_results} of your {wrong_results} wrong results: {likely.hint}"
@@ -111,7 +111,7 @@ def _coarse_dtype(runs, exercise):
         if _all_same(results, map(_rounded, results, targets)):
             pairs = zip(results, targets, strict=True)
             found = next(filter(None, (difference(*pair) for pair in pairs)), "")
-            return f"Your result is {found}" if found.startswith("right") else found
+            return f"Your result is {found}." if found.startswith("right") else found
     return None
 
 
@@ -145,9 +145,10 @@ def _order(runs, exercise):
 
 
 def _alike_in_an_item(runs, exercise):
-    """Return the mistake that gives the same first wrong item, of results that are tuples.
+    """Return the name and hint of a mistake that gives the same first wrong item of tuples.
 
-    Later items may be wrong as a consequence, or by another mistake.
+    Later items may be wrong as a consequence, or by another mistake. If they are wrong where the
+    mistake does not show, its hint is for the item alone: it may say where results are right.
     """
     targets = expected(exercise)
     right = columns_of(targets, targets)
@@ -159,7 +160,11 @@ def _alike_in_an_item(runs, exercise):
                 continue  # most differ at once: the other results are not needed
             wrong = columns_of(results, targets)
             if first_wrong(wrong, right) == item and _all_same(columns[item], wrong[item]):
-                return mistake
+                harmless = map(is_same, results, targets)
+                pairs = zip(zip(*columns, strict=True), targets, harmless, strict=True)
+                if any(ok and not is_same(got, target) for got, target, ok in pairs):
+                    return mistake.name, f"This fits item {item} of your result: {mistake.hint}"
+                return mistake.name, mistake.hint
     return None
 
 

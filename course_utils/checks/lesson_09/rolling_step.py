@@ -67,13 +67,19 @@ def attends_first(q, k, v, keys, values, window):
 
 
 THREE = "Return three things: the output, the keys and the values"
+OTHER_ORDER = f"You return the values before the keys. {THREE}, in this order."
 
 
 def run(answer, q, k, v, window):
     """Decode a text token by token, from empty caches; return all outputs, (L, d_v)."""
     keys, values, outputs = k[:0].clone(), v[:0].clone(), []
     for new in zip(q.split(1), k.split(1), v.split(1), strict=True):
-        result = answer(*(each.clone() for each in new), keys, values, window)
+        try:
+            result = answer(*(each.clone() for each in new), keys, values, window)
+        except RuntimeError as error:  # in the second call
+            if (keys.shape[1:], values.shape[1:]) == (v.shape[1:], k.shape[1:]):
+                raise NamedMistake("another order", OTHER_ORDER) from error
+            raise
         if not isinstance(result, list | tuple) or len(result) != 3:
             raise NamedMistake("not three things", f"{THREE}.")
         output, keys, values = result
@@ -128,8 +134,9 @@ AGAIN = (
     "Return the keys without rotation, and rotate all of them for attention at each call."
 )
 THE_FIRST = (
-    "Your cache keeps the first `window` tokens. Keep the last ones. When the cache is full, drop "
-    "the oldest key first, and rotate the others back by one position."
+    "Your cache keeps the first `window` tokens. Keep the last ones: when the cache is full, drop "
+    "the oldest key and value. If you keep rotated keys, then rotate the others back by one "
+    "position."
 )
 NOT_ITSELF = (
     "Your token attends only to the tokens before it. It must also attend to itself, so append its "
@@ -199,8 +206,8 @@ MISTAKES = [
      (FULL, "if len(keys) == window - 1 > 0:"),
      ("-torch.ones(window - 1)", "-torch.ones(len(keys) - 1)")),
     ("begun again",
-     "Your cache is emptied when it is full. Drop only the oldest row, and rotate the other keys "
-     "back by one position.",
+     "Your cache is emptied when it is full. Drop only the oldest row. If you keep rotated keys, "
+     "then rotate the others back by one position.",
      (BACK, "keys[:0], values[:0]")),
     ("nothing rotated",
      "Your queries and keys are not rotated, so the order of the keys makes no difference. Rotate"
@@ -214,6 +221,14 @@ MISTAKES = [
     ("one position apart, the other way",
      "Your query is one position before its own key. Give both the same position.",
      (OUTPUT, "output, _ = attention(rotary(q, position - 1), keys, values)")),
+    ("another order", OTHER_ORDER, (RETURN, "return output, values, keys")),
+    ("distances mirrored",
+     "Your distances have the wrong sign, as if each key came after the query. Give older tokens "
+     "smaller positions.",
+     (KEYS, "torch.cat([keys, rotary(k, -position)])"), ("-torch.ones", "torch.ones"),
+     ("rotary(q, position)", "rotary(q, -position)")),
+    ("values rotated at each call", VALUES_ROTATED,
+     (OUTPUT, f"output, _ = attention(rotary(q, position), keys, rotary(values, {AT}))")),
     ("values rotated", VALUES_ROTATED,
      (VALUES, "torch.cat([values, rotary(v, position)])")),
     ("first token kept",

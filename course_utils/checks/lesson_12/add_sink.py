@@ -84,6 +84,11 @@ MISTAKES = [
      "is NaN there instead of 0. Compute the keys' share of the weight as torch.sigmoid(lse − "
      "sink[:, None]), which is 0 there.",
      (SHARE, "1 / (1 + (sink - lse).exp()).masked_fill(lse == -torch.inf, torch.nan)")),
+    ("logarithm of 1 + the ratio",
+     "Your results are right for numbers of moderate size. If the sink is far larger than `lse`, "
+     "e^(sink − lse) overflows, and your new lse is infinite. If `lse` is −∞, both of your results "
+     "are NaN. Use torch.logaddexp, or subtract the larger of lse and the sink from both first.",
+     (NEW, "lse + (sink - lse).exp().log1p()")),
     ("difference of infinities",
      "Your new lse is right, unless the sink is far larger than `lse`. It is infinite there, or "
      "NaN if `lse` is −∞. Use torch.logaddexp, or subtract the larger of lse and the sink from "
@@ -205,6 +210,10 @@ MISTAKES = [
      "Your new lse is lse + sink. Add their exponentials instead, and return log(e^lse + e^sink), "
      "as torch.logaddexp computes it.",
      (RETURN, RETURN.replace("new_lse", "lse + sink"))),
+    ("logsumexps added in both",
+     "Your new lse is lse + sink, and your output is made with it. Add the exponentials of lse "
+     "and the sink instead, and use log(e^lse + e^sink), as torch.logaddexp computes it.",
+     (NEW, "lse + sink")),
     ("larger of the two",
      "Your new lse is the larger of lse and the sink. The smaller one counts too. Return log(e^lse "
      "+ e^sink), as torch.logaddexp computes it.",

@@ -207,6 +207,10 @@ MISTAKES = [
      "Your result is for one token. A full or latent layer keeps S tokens, and a window layer "
      "keeps min(S, window). Multiply by these numbers.",
      (TOKENS, "tokens = 1"), (LATENT, "d_c + d_rope")),
+    ("full layers of one token",
+     "In full layers, you count one token. These layers keep a key and a value for each of the S "
+     "tokens, so multiply by S.",
+     (TOKENS, "tokens = min(S, window) if len(sizes) == 3 else 1")),
     ("latent of one token",
      "In latent layers, you count one token. These layers keep a latent and a rotated key for each "
      "of the S tokens, so multiply by S.",

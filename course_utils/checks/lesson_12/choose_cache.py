@@ -62,6 +62,9 @@ def inputs():
         probe(9, NAMES, even=(40, 12, 14, 10)),
         probe(10, NAMES, even=(10, 14, 70)),
         probe(11, NAMES, even=(70, 18, 24)),
+        probe(12, NAMES, even=(12, 60, 70)),  # a cache fits in all, but not in the mean of shares
+        probe(13, NAMES, even=(40, 36, 38)),  # a cache takes more than 1/4, but less than 1/3.5
+        probe(14, ["uncompressed", "4 bits, a better model", "2 bits", "3 bits"]),
     ]
 
 
@@ -164,6 +167,11 @@ MISTAKES = [
      "You leave out a cache that takes at most a quarter of the bytes over all texts, but more "
      "than a quarter on one text. Add up the bytes over all texts before you compare.",
      (FITS, "if all(4 * read(t, name)[1] <= read(t, names[0])[1] for t in to_choose):")),
+    ("mean of the shares",
+     "You take the mean of the texts' shares. Then the bytes of short texts count more. Add up the "
+     "bytes over all texts before you compare.",
+     (FITS, "if 4 * sum(read(t, name)[1] / read(t, names[0])[1] for t in to_choose) <= "
+      "len(to_choose):")),
     ("some text fits",
      "Your choice takes at most a quarter of the bytes on one text, but more than a quarter over "
      "all texts. Add up the bytes over all texts before you compare.",
@@ -203,6 +211,11 @@ MISTAKES = [
      "loss on a single text. Choose by the mean cross-entropy over all predicted tokens of all "
      "texts in `to_choose`.",
      (CHOOSE, CHOOSE + "\n        loss = min(measure(name, [t])[0] for t in to_choose)")),
+    ("closest loss",
+     "Your share and your extra loss are right for your choice. But you choose the cache whose "
+     "loss is closest to that of the uncompressed cache. A loss below that of the uncompressed "
+     "cache is better still. Choose the smallest loss.",
+     ("fits[i] = loss", "fits[i] = abs(loss - measure(names[0], to_choose)[0])")),
     ("chosen by errors",
      "Your share and your extra loss are right for your choice. But you choose by the number of "
      "wrong predictions. Choose by the mean cross-entropy over all predicted tokens of all texts "

@@ -256,6 +256,12 @@ MISTAKES = [
      "W_k can be absorbed. Rotate only these two.",
      (CONTENT, "rotary_of_any(q, positions[S - L :]) @ "
       "rotary_of_any(latent[:, None] @ W_k.mT, positions).mT")),
+    ("the other parts rotated",
+     "Your q and W_k c are rotated, but q_rope and k_rope are not. Only q_rope and k_rope carry "
+     "positions here, so that W_k can be absorbed. Rotate these two instead.",
+     (QUERIES, ""), (KEYS, ""),
+     (CONTENT, "rotary_of_any(q, positions[S - L :]) @ "
+      "rotary_of_any(latent[:, None] @ W_k.mT, positions).mT")),
     ("queries rotated whole",
      "Your q is rotated as well. Its dot products with the unrotated keys then depend on the "
      "position of the query. Rotate only q_rope and k_rope.",

@@ -224,6 +224,11 @@ MISTAKES = [
      "You leave out the sinks. Keep the first `sinks` tokens of each text, and put them before the "
      "newest tokens.",
      (JOINED, "newest"), (REAL, "newest >= 0")),
+    ("newest tokens as sinks",
+     "You leave out the sinks. Your slots hold the newest sinks + window − 1 tokens of each text. "
+     "Slot i, for i < `sinks`, is for the token at position i.",
+     (JOINED, "lengths - (sinks + window - 1) + torch.arange(sinks + window - 1)"),
+     (REAL, "positions >= 0")),
     ("sinks alone",
      "You keep only the sinks. Keep the newest window − 1 tokens as well.",
      (JOINED, "first.expand(len(k), -1)"), (REAL, "first_real")),

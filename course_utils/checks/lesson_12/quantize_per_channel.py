@@ -270,6 +270,11 @@ MISTAKES = [
      "Your levels start at 0, whatever the smallest number in the channel is. Put the lowest level "
      "at the smallest number in the channel.",
      (LOW, "low = torch.zeros_like(k.amin(dim=-2, keepdim=True))")),
+    ("from 0, clamped",
+     "Your levels run from 0 to the largest number in the channel. All numbers on the other side "
+     "of 0 become 0. Put the lowest level at the smallest number in the channel.",
+     (LOW, "low = torch.zeros_like(k.amin(dim=-2, keepdim=True))"),
+     (CODES, CODES + ".clamp(0, 2**bits - 1)")),
     ("middle as the lowest",
      "Your numbers are too large by half the range. Code 0 stands for the smallest number in the "
      "channel. Subtract this number before you divide by the scale, and add it at the end.",
