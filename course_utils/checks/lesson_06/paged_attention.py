@@ -4,12 +4,11 @@ import torch
 
 from course_utils.checks import shared_hints
 from course_utils.checks.exercise import Exercise, NamedMistake, call_with_clones
-from course_utils.checks.inputs import normals
+from course_utils.checks.inputs import Held, normals
 from course_utils.checks.lesson_06._tiles import (
     BOTH_OF_OLD_MAXIMUM,
     NO_MAXIMUM,
     OUT_OF_OLD_MAXIMUM,
-    Held,
 )
 from course_utils.tiled import tile_update
 
