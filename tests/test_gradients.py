@@ -52,12 +52,12 @@ def overwrites(x, y):
         (in_no_grad, "no gradient gets through"),
         (lambda x, y: torch.from_numpy(shares(x, y).numpy()), "no gradient gets through"),
         (lambda x, y: torch.tensor(shares(x, y).tolist()).double(), "no gradient gets through"),
-        (lambda x, y: shares(x.detach(), y), "no gradient reaches x"),
-        (lambda x, y: shares(x, y.detach()), "no gradient reaches y"),
-        (lambda x, y: x.exp() / x.exp().sum(-1, True).detach() * y, "the gradient of x is wrong"),
+        (lambda x, y: shares(x.detach(), y), "no gradient reaches `x`"),
+        (lambda x, y: shares(x, y.detach()), "no gradient reaches `y`"),
+        (lambda x, y: x.exp() / x.exp().sum(-1, True).detach() * y, "the gradient of `x` is wrong"),
         (
             lambda x, y: torch.where(x < 9, shares(x, y), (x - x.min()).sqrt()),
-            "of x is NaN",
+            "of `x` is NaN",
         ),  # once
         (overwrites, "tensor that your code overwrites"),
         (lambda x, y: x.softmax(-1) * y, None),

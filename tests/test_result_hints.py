@@ -97,11 +97,11 @@ VALUES = {  # and which of its values do
 @pytest.mark.parametrize("words, region", REGIONS.items(), ids=REGIONS)
 def test_where_all_wrong_entries_lie_is_said(words, region):
     def change(right, **_):
-        L, S = right.shape
-        where = [[region(i, j, L, S) for j in range(S)] for i in range(L)]
-        return torch.where(torch.tensor(where), right**3 + 0.5, right)
+        i, j = torch.meshgrid(*map(torch.arange, right.shape), indexing="ij")
+        return torch.where(region(i, j, *right.shape), right**3 + 0.5, right)
 
     assert f"only entries {words} differ." in said(change).lower()
+    assert "diagonal" not in said(change, names="L d_v")
 
 
 @pytest.mark.parametrize("words, region", VALUES.items(), ids=VALUES)

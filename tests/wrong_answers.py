@@ -235,11 +235,11 @@ TABLE = {
         *[("epsilon in the sum", [("total.masked_fill(total == 0, 1)", f"(total + {eps})")])
           for eps in (1e-5, 1e-8)],
     ],
-    "merge": [(GRADIENTS, [("shares = e", "shares = e.detach()")]),
-              (None, attention.merge)],
+    "merge": [(GRADIENTS, [("shares = e", "shares = e.detach()")]), (None, attention.merge)],
     "streamed_entropy": [
         ("reads twice", [("return ell", "s = sum(x.sum(-1) for x in blocks)\n    return ell")]),
-        ("keeps the whole row", lambda blocks: R["streamed_entropy"](list(blocks))),
+        *[("keeps the whole row", lambda blocks, keep=keep: R["streamed_entropy"](keep(blocks)))
+          for keep in (list, lambda blocks, h=[]: (h.append(x.amax(-1)) or x for x in blocks))],
     ],
     "causal_mask": [
         (None, lambda L, S=None: torch.ones(5, 5).tril().bool()),

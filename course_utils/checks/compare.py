@@ -22,7 +22,7 @@ TOLERANCE = {
 # The largest entry counts as at least this: for results that are 0 but for terms around 1 that
 # cancel in float64, or that underflow in the expected dtype and not in a wider one.
 SMALLEST_SCALE = 1e-6
-CAUSES_OF_SMALL_ERRORS = "as from an added eps or from computing in float16 or bfloat16"
+CAUSES_OF_SMALL_ERRORS = "as from an added eps or from computing in a dtype with too few digits"
 
 
 def is_same(got, expected):

@@ -2,6 +2,7 @@
 
 import functools
 import itertools
+import re
 
 import torch
 
@@ -9,6 +10,8 @@ from course_utils.checks.compare import difference, is_same
 from course_utils.checks.errors import summarize
 from course_utils.checks.exercise import NO_FIT, NamedMistake
 from course_utils.checks.known_results import expected, mistaken
+
+SAYS_WHERE_RIGHT = re.compile("(Your result is r|R)ight\\b")
 
 
 def diagnose(runs, exercise):
@@ -40,9 +43,9 @@ def diagnose(runs, exercise):
     if found := _alike_in_an_item(runs, exercise):
         return found
     if found := _most_alike(runs, exercise):
-        likely, explained_results, wrong_results = found
-        hint = f"This fits {explained_results} of your {wrong_results} wrong results: {likely.hint}"
-        return likely.name, hint
+        likely, explained, wrong = found
+        results = f"{explained} of your {wrong} wrong results" if wrong > 1 else "your wrong result"
+        return likely.name, f"This fits {results}: {likely.hint}"
     return None
 
 
@@ -177,7 +180,8 @@ def _most_alike(runs, exercise):
     """Return the `Mistake` that explains most of the wrong results, if it explains over half.
 
     An answer with two mistakes, or with one that also shows in a special input, matches no mistake
-    on all inputs. Inputs on which a mistake would show, but the answer is right, count against it.
+    on all inputs. Inputs on which a mistake would show, but the answer is right, count against it,
+    and rule it out if its hint says where the answer is right.
     Failing that, return a mistake that explains some results, if the answer raises errors on all
     other inputs where the mistake is wrong: after a wrong shape, it depends on the rest of the code
     what fails.
@@ -212,7 +216,7 @@ def _most_alike(runs, exercise):
             if not may_fail and (at_most <= enough or at_most < against):
                 break
         else:
-            if in_favor > enough:
+            if in_favor > enough and not (against and SAYS_WHERE_RIGHT.match(mistake.hint)):
                 best = mistake, in_favor, wrong_results
             if may_fail and in_favor + same_errors:
                 failing = mistake, in_favor + same_errors, wrong_results

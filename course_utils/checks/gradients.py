@@ -88,10 +88,10 @@ def fault(got, expected, names):
         return NONE
     missing = [names[i] for i in needed if got[i] is None and expected[i].any()]
     if missing:
-        names = ", ".join(dict.fromkeys(missing))
+        names = ", ".join(f"`{name}`" for name in dict.fromkeys(missing))
         return f"Your numbers are right, but no gradient reaches {names}. Something stops it."
     for i in needed:
-        gradient, right, name = got[i], expected[i], names[i]
+        gradient, right, name = got[i], expected[i], f"`{names[i]}`"
         if gradient is None:
             continue
         if gradient.isnan().any() and not right.isnan().any():

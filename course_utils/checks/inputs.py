@@ -1,6 +1,7 @@
 """What several exercises try answers on, and a look at what is made of it."""
 
 import contextlib
+import weakref
 
 import torch
 import torch.nn.functional as F
@@ -92,4 +93,26 @@ class Shapes(TorchFunctionMode):
             self.in_sdpa.append(
                 given["query"].shape[:-1] + given["key"].shape[-2:-1]
             )  # (..., L, S)
+        return result
+
+
+memory = torch.Tensor.untyped_storage
+
+
+class Held(TorchFunctionMode):
+    """Track how many bytes are held at once in new tensors. A view counts as its base."""
+
+    def __init__(self, given):
+        super().__init__()
+        self.given, self.alive, self.most = {memory(each).data_ptr() for each in given}, [], 0
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        for each in result if isinstance(result, tuple | list) else [result]:
+            if isinstance(each, torch.Tensor) and each.is_floating_point():
+                self.alive.append(weakref.ref(each))
+        self.alive = [each for each in self.alive if each() is not None]
+        memories = [memory(each()) for each in self.alive]
+        sizes = {each.data_ptr(): each.nbytes() for each in memories}
+        self.most = max(self.most, sum(sizes[each] for each in sizes.keys() - self.given))
         return result

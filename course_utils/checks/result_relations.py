@@ -335,7 +335,8 @@ def _by_row(probes):
             if _differ(factors):
                 rounded = torch.cat(factors).round(decimals=6)
                 if torch.isin(rounded, torch.tensor([0.0, 1.0]).double()).all():
-                    return f"the right one with 0 in some {name}s. Check that you fill all of them."
+                    filled = f"Check which {name}s you fill, and which you set to 0."
+                    return f"the right one with 0 in some {name}s. {filled}"
                 return f"the right one with each {name} times a number of its own. {check}"
             if _differ([_own_numbers(probe, dim, torch.add) for probe in probes]):
                 return f"the right one with a number of its own added to each {name}. {TERM}"

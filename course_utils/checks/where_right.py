@@ -11,8 +11,10 @@ import torch
 
 def differing_region(bad):
     """Say where all wrong entries lie, as "in the first row", if that is no chance; else ""."""
-    found = {}
+    found, of_pairs = {}, all(map(_is_of_pairs, bad))
     for words, region in REGIONS.items():
+        if words.endswith("diagonal") and not of_pairs:
+            continue
         chance, size = 0.0, 0
         for probe in bad:
             where = region(probe.target)
@@ -26,6 +28,12 @@ def differing_region(bad):
     smallest = [words for words, size in found.items() if size == min(found.values())]
     by_value = [words for words in smallest if words.startswith("that")]  # that is no chance
     return (by_value or smallest)[0] if by_value or len(smallest) == 1 else ""
+
+
+def _is_of_pairs(probe):
+    """Tell whether the last two dimensions are queries and keys, or others that have a diagonal."""
+    last, shape = next(iter(probe.sizes), ""), probe.target.shape
+    return last == "S" or (last in ("L", "tiles") and len(shape) > 1 and shape[-2] == shape[-1])
 
 
 def _at(dim, position):

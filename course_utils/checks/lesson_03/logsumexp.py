@@ -115,6 +115,12 @@ MISTAKES = [
      "maximum, and the other exponentials underflow to 0. Set scores with a count of 0 to −inf "
      "first.",
      (ABSENT, "    x = x")),
+    ("maximum of an absent score, in half precision",
+     "Your result has two errors. If a score with a count of 0 is far above the rest, it becomes "
+     "your maximum, and the other exponentials underflow to 0. Set scores with a count of 0 to "
+     "−inf first. In part 2, float16 is too narrow for the exponentials and their products with "
+     "the counts. Take exp in a wider format: (x.double() - m).exp().",
+     (ABSENT, "    x = x"), (".double()", "")),
     ("absent scores not low enough",
      "Right, unless a row has counts of 0 and all its other scores are very low. Then your "
      "maximum is too high, and the other exponentials underflow to 0. Set scores with a count of "

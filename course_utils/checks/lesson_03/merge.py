@@ -37,6 +37,14 @@ def in_two_passes(parts):
     return [out / total[..., None].clamp(min=0.5), total.log() + m]
 
 
+def in_pairs(parts):
+    """Merge the parts two by two, and lose the last of an odd number."""
+    while len(parts) > 1:
+        pairs = zip(parts[::2], parts[1::2], strict=False)
+        parts = [merge(pair) for pair in pairs]
+    return parts[0]
+
+
 def inputs():
     normal = normals(100)
 
@@ -178,6 +186,10 @@ MISTAKES = [
     ("only the first two",
      "Right for two parts. With more, you leave out all parts after the second. Merge all of them.",
      ("zip(*parts,", "zip(*parts[:2],")),
+    ("odd part lost",
+     "Right for one, two or four parts. If you merge the parts in pairs, the last of an odd number "
+     "is lost. " + STACK,
+     in_pairs),
     ("only the last two",
      "Right for two parts. With more, you leave out all parts before the last two. Merge all of "
      "them.",

@@ -110,6 +110,10 @@ MISTAKES = [
      "Your result is what you get with (p * g − p·g) / T, where p multiplies only g. But p must "
      "multiply the whole difference. Add parentheses: p * (g − p·g) / T.",
      (PRODUCT, "(p * g - mean) / T")),
+    ("p outside the sum",
+     "Your result is what you get with p * (g − p · Σg) / T, where p multiplies the sum of g. But "
+     "p must multiply each g before the sum. Add parentheses: (p * g).sum(-1, keepdim=True).",
+     (PRODUCT, "p * (g - p * g.sum(dim=-1, keepdim=True)) / T")),
     ("through a log-softmax",
      "Your result is the gradient through a log-softmax, g − p · Σg, divided by T. Here g is the "
      "gradient with respect to the weights, not to their logarithms. Return p * (g − p·g) / T.",

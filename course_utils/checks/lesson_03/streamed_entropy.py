@@ -6,10 +6,11 @@ import torch
 
 from course_utils.checks.compare import difference, read
 from course_utils.checks.exercise import Exercise, NamedMistake
-from course_utils.checks.inputs import Shapes, normals
+from course_utils.checks.inputs import Held, Shapes, normals
 from course_utils.checks.shared_hints import STARTS_FINITE
 
 INF = torch.inf
+MANY = 40  # blocks
 FAR = 1e15  # here neighboring float64 numbers are 0.125 apart
 
 
@@ -60,7 +61,7 @@ def inputs():
         (20_000 + normal(3, 6), 3, 3),
         ((20_000 + 3 * normal(2, 9)).float(), 4, 5),
         (normal(50, 3).T, 20, 30),  # not contiguous
-        (normal(2, 40), *[1] * 40),
+        (normal(2, MANY), *[1] * MANY),
         (normal(3, 5) + torch.tensor([[0.0], [-2000], [900]]), 2, 3),  # rows far apart
         (normal(2, 5) - 1500, 2, 3),
     ]
@@ -71,6 +72,10 @@ LARGE = (
     "Right for scores near 0, but wrong for scores near 10¹⁵. There, a log-sum-exp or Σ p x is "
     "rounded to a multiple of 0.125, even in float64. Compute neither of the two. Sum e^(x − m) "
     "and (x − m) e^(x − m) in float64, and convert both sums to the new m when m rises."
+)
+SINGLE = (
+    "Your result for scores near 10¹⁵ is what you get in float32. Neighboring float32 numbers are "
+    "6.7 · 10⁷ apart there, so all scores of a row become equal. Compute in float64."
 )
 TWICE = (
     "Your function reads the blocks twice, but the second loop finds nothing. Keep all you need in "
@@ -123,12 +128,15 @@ def blocks_once(answer, blocks):
         raise NamedMistake("reads twice", TWICE)
     finite = (got := read(result)) is not None and got.isfinite().all()
     if finite and (blocks[0] > FAR / 2).any() and difference(result, right):
+        single = torch.special.entr(row.float().double().softmax(dim=-1)).sum(dim=-1)
+        if difference(result, single) is None:
+            raise NamedMistake("calculated in float32", SINGLE)
         if difference(answer(block - FAR for block in blocks), right) is None:
             raise NamedMistake("difference of large numbers", LARGE)
     whole = sum(block.shape[-1] for block in blocks)
     concatenated = len(blocks) > 1 and any(whole in shape for shape in shapes.results)
     # variables may still hold the last two blocks
-    if once.most > 2 or concatenated:
+    if once.most > 2 or concatenated or (len(blocks) == MANY and _grows(answer, blocks)):
         hint = (
             "Right, but what your function keeps grows with the length of the row, so it may not "
             "fit into memory. From block to block, keep only a few numbers for each row, such as m "
@@ -136,6 +144,16 @@ def blocks_once(answer, blocks):
         )
         raise NamedMistake("keeps the whole row", hint, [result])
     return [result]
+
+
+def _grows(answer, blocks):
+    """Check whether what is held grows by a number for each block, where blocks come again."""
+    times, most = (1, 5), []
+    for n in times:
+        with Held([]) as watch:
+            answer(block.detach().clone() for _ in range(n) for block in blocks)
+        most.append(watch.most)
+    return most[1] - most[0] >= (times[1] - times[0]) * len(blocks) * 4  # bytes of a float32
 
 
 def merged_entropies(blocks, first, second):
@@ -198,6 +216,8 @@ MISTAKES = [
      "relative to the old m. Replace s = Σ (x − m) e^(x − m) with e^(old m − new m) · (s + (old "
      "m − new m) · old ℓ). Then multiply the old ℓ by e^(old m − new m).",
      (OLD, "s"), ("change.exp() * ell +", "ell +")),
+    ("calculated in float32", SINGLE,
+     lambda blocks: streamed_entropy(x.float() for x in blocks)),
     ("difference of large numbers",
      LARGE,
      (OLD, "change.exp() * s"), ("(below * below.exp())", "(x.clamp(min=-1e15) * below.exp())"),

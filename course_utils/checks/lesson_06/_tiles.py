@@ -1,21 +1,23 @@
 """Shared by lesson 06's checks: does an answer go tile by tile, and what does it hold at once?"""
 
 import contextlib
-import weakref
 
 import torch
-from torch.overrides import TorchFunctionMode
 
 from course_utils.checks.compare import difference
 from course_utils.checks.exercise import NamedMistake, call_with_clones
-from course_utils.checks.inputs import Shapes
+from course_utils.checks.inputs import Held, Shapes
 
 WHOLE = (
     "makes the whole matrix",
     "Right, but you create a tensor of L × S numbers. Only one tile of scores, or of a mask, may "
     "exist at a time.",
 )
-KEYS = "keys not cut", "Right, but each block of queries uses all keys at once. Split the keys too."
+KEYS = (
+    "keys not cut",
+    "Right, but for each block of queries, one step handles all keys, or their scores, at once. "
+    "Split the keys too, and add each tile to m, ℓ and O before you compute the next one.",
+)
 QUERIES = "queries not cut", "Right, but block_q has no effect. Use block_q queries at a time."
 BLOCKS = (
     "blocks not used",
@@ -114,25 +116,3 @@ def scores_are_kept(answer, tile, q, k, v, *sizes):
     with torch.no_grad(), Held(given) as watch:
         answer(*given, *sizes)
     return watch.most >= pairs * q.element_size()
-
-
-memory = torch.Tensor.untyped_storage
-
-
-class Held(TorchFunctionMode):
-    """Track how many bytes are held at once in new tensors. A view counts as its base."""
-
-    def __init__(self, given):
-        super().__init__()
-        self.given, self.alive, self.most = {memory(each).data_ptr() for each in given}, [], 0
-
-    def __torch_function__(self, func, types, args=(), kwargs=None):
-        result = func(*args, **(kwargs or {}))
-        for each in result if isinstance(result, tuple | list) else [result]:
-            if isinstance(each, torch.Tensor) and each.is_floating_point():
-                self.alive.append(weakref.ref(each))
-        self.alive = [each for each in self.alive if each() is not None]
-        memories = [memory(each()) for each in self.alive]
-        sizes = {each.data_ptr(): each.nbytes() for each in memories}
-        self.most = max(self.most, sum(sizes[each] for each in sizes.keys() - self.given))
-        return result

@@ -149,6 +149,13 @@ MISTAKES = [
      "Your result is right, except where both lse are −∞. There, −∞ − (−∞) and 0 / 0 are NaN. For "
      "such a query, return an output of 0 and an lse of −∞.",
      (BASE, "m"), ("total.masked_fill(total == 0, 1)", "total")),
+    ("one maximum for all queries",
+     "Your result is what you get with one maximum for all queries. If both lse of a query are far "
+     "below it, both exponentials underflow to 0. Then its output is 0, and its lse is −∞. Take "
+     "one maximum for each query, with `torch.maximum(lse, part_lse)`.",
+     (BASE, "m.max().nan_to_num(neginf=0.0)"), (LSE, "base + total.log()"),
+     ("out + share[..., None] * (part_out - out)",
+      "(old / total.masked_fill(total == 0, 1))[..., None] * out + share[..., None] * part_out")),
     ("zero for the lse",
      "Your result is right, except where both lse are −∞. Your lse is 0 there, which would count "
      "as one score of 0. Return −∞.",

@@ -2,6 +2,7 @@
 
 import torch
 
+from course_utils.attention import merge
 from course_utils.checks import shared_hints
 from course_utils.checks.exercise import Exercise, NamedMistake, call_with_clones
 from course_utils.checks.inputs import Shapes, normals, out_of_order
@@ -43,6 +44,17 @@ def weighted_over_queries(q, k, v, size):
     return (torch.stack(lses).softmax(-1).unsqueeze(-1) * torch.stack(outs)).sum(0)
 
 
+def in_pairs(q, k, v, size):
+    """Merge the parts two by two, and lose the last of an odd number."""
+    parts = []
+    for kj, vj in zip(k.split(size, dim=-2), v.split(size, dim=-2), strict=True):
+        s = q @ kj.mT / q.shape[-1] ** 0.5
+        parts.append((s.softmax(-1) @ vj, s.logsumexp(-1)))
+    while len(parts) > 1:
+        parts = [merge(*a, *b) for a, b in zip(parts[::2], parts[1::2], strict=False)]
+    return parts[0][0]
+
+
 def inputs():
     normal = normals(65)
 
@@ -80,8 +92,8 @@ def in_parts(answer, q, k, v, size):
     most = max(scored, default=0)
     if most > size and most == S:
         hint = (
-            "Right, but you compute the scores of all keys at once. Split k and v into parts of "
-            "`size` keys."
+            "Right, but one step handles the scores of all keys at once. Split k and v into parts "
+            "of `size` keys, and keep only the output and the log-sum-exp of each part."
         )
         raise NamedMistake("keys not cut", hint, results)
     if most > size:
@@ -172,6 +184,12 @@ MISTAKES = [
      ("torch.logaddexp(lse, lse_j)", "(lse.exp() + lse_j.exp()).log()"),
      ("(lse - both).exp()", "(lse.exp() / both.exp())"),
      ("(lse_j - both).exp()", "(lse_j.exp() / both.exp())")),
+    ("odd part lost",
+     "Right for one, two or four parts. If you merge the parts in pairs, the last of an odd number "
+     "is lost. Keep it for the next round.", in_pairs),
+    ("only the first two",
+     "You leave out all parts after the second. Go over all parts, and merge each with those "
+     "before it.", ("range(0, S, size)", "range(0, min(S, 2 * size), size)")),
     ("first part alone",
      "You use only one part. Go over all parts, and merge each with those before it.",
      ("lse = both", "break")),

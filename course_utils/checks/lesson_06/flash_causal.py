@@ -139,6 +139,15 @@ MISTAKES = [
      "You skip tiles that end after the last query of the block. Their first keys may be allowed. "
      "Skip only tiles that *start* after the last query's position.",
      ("j > positions[-1]", "j + block_k > positions[-1] + 1")),
+    ("tiles after the first block of queries skipped",
+     "Right for the first block of queries. In later blocks, you skip tiles that start after the "
+     "position of the block's *first* query. The last query sees further. Skip only tiles that "
+     "start after its position.",
+     ("j > positions[-1]", "j > positions[0] and i > 0")),
+    ("cut-off tiles on the diagonal skipped",
+     "You skip a tile if its last key comes after the last query of the block. Its first keys may "
+     "be allowed. Skip only tiles that *start* after the last query's position.",
+     ("j > positions[-1]", "min(j + block_k, S) - 1 > positions[-1]")),
     ("partly seen tiles skipped",
      "You skip tiles that the first query of the block sees only in part. Some of their pairs are "
      "allowed. Skip only tiles that start after the last query's position.",

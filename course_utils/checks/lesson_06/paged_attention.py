@@ -4,12 +4,11 @@ import torch
 
 from course_utils.checks import shared_hints
 from course_utils.checks.exercise import Exercise, NamedMistake, call_with_clones
-from course_utils.checks.inputs import normals
+from course_utils.checks.inputs import Held, normals
 from course_utils.checks.lesson_06._tiles import (
     BOTH_OF_OLD_MAXIMUM,
     NO_MAXIMUM,
     OUT_OF_OLD_MAXIMUM,
-    Held,
 )
 from course_utils.tiled import tile_update
 
@@ -141,6 +140,10 @@ FIRST_LENGTH = (
     "You use the first text's length for all texts. That gives wrong results, or an error where "
     "another table is shorter. Use each text's own length."
 )
+LONGEST_LENGTH = (
+    "You use the longest text's length for all texts. That gives wrong results, or an error where "
+    "another table is shorter. Use each text's own length."
+)
 
 MISTAKES = [
     ("masked after the exponential",
@@ -193,6 +196,14 @@ MISTAKES = [
      ("for start in", "length = min(lengths[0], len(table) * page)\n        for start in")),
     ("length of the first text, beyond the table", FIRST_LENGTH,
      ("for start in", "length = lengths[0]\n        for start in")),
+    ("length of the longest text", LONGEST_LENGTH,
+     ("for start in", "length = min(max(lengths), len(table) * page)\n        for start in")),
+    ("length of the longest text, beyond the table", LONGEST_LENGTH,
+     ("for start in", "length = max(lengths)\n        for start in")),
+    ("values in order",
+     "You look up the pages of k in the table, but take those of v in the order of the store. Use "
+     "v_pages[table[i]] too.",
+     ("v_pages[number, :n]", "v_pages[start // page, :n]")),
     ("keys averaged",
      "Your output averages the keys, so it is d_k wide. Multiply the weights by the values, from "
      "v_pages.",

@@ -62,6 +62,16 @@ MISTAKES = [
     ("delta missing",
      "Your dS lacks δ. Use dS = P ∘ (dP − δ).",
      ("(d_p - delta[..., None])", "d_p")),
+    ("delta of the keys in a square tile",
+     "Right, unless a tile has as many queries as keys. There, your δ is aligned with the keys. "
+     "Use `delta[..., None]`, which aligns δ with the rows, in every tile.",
+     ("delta[..., None]",
+      "(delta[..., None, :] if q.shape[-2] == k.shape[-2] else delta[..., None])")),
+    ("lse of the keys in a square tile",
+     "Right, unless a tile has as many queries as keys. There, your lse is aligned with the keys. "
+     "Use `lse[..., None]`, which aligns lse with the rows, in every tile.",
+     ("lse[..., None]",
+      "(lse[..., None, :] if q.shape[-2] == k.shape[-2] else lse[..., None])")),
     ("delta of the keys",
      "You get this result, or an error, if you align δ with the keys (the columns). But there is "
      "one δ per query. Use `delta[..., None]`, which aligns δ with the rows.",
