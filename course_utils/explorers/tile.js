@@ -176,7 +176,7 @@ function table(svg, frame) {
   axes(svg, {
     frame: output,
     x: [-0.5, D - 0.5], y: [0, 1], xticks: upTo(D),
-    xlabel: "columns of O (gray: no keys yet)",
+    xlabel: "O (gray: no keys yet)",
   });
   const write = (name) => EVERY.map((i) => {
     const at = { x: columns[name], y: ax.y(i) + 4.5 };
