@@ -115,7 +115,8 @@ CLASS = {
     "=1+1<script>\x1b": ({"dot": ATTACK}, [], set()),
 }
 # Layers, kernels, tests and what may not take memory: the checks run beside most of the answers
-GRADED = [path for path in SOLUTIONS if path.name.startswith(("03_", "04_", "05_", "06", "10b_", "13_"))]
+ASKED = "03_", "04_", "05_", "06", "10b_", "13_"
+GRADED = [path for path in SOLUTIONS if path.name.startswith(ASKED)]
 
 
 @pytest.fixture(scope="module")
