@@ -210,14 +210,14 @@ DEALT_TWICE = (
     "Let head h take the consecutive columns h · d_k to (h + 1) · d_k − 1, both times."
 )
 HALF = (
-    "Your numbers are right to two or three digits at best, as from 16-bit floats. Compute in the "
-    "dtype of the inputs."
+    "Your numbers are right to only two or three digits, as if computed in 16-bit floats. Compute "
+    "in the dtype of the inputs."
 )
 NOTHING_SUBTRACTED = (
-    "Right, except for scores in the hundreds, above or below 0. You get this result if you "
-    "compute softmax without subtracting the maximum. Then e^score overflows to inf or underflows "
-    "to 0, and the weights become NaN or 0. Fill forbidden scores with −inf, use softmax, and "
-    "replace NaN with 0 where a query has no allowed key."
+    "Right, except when scores are in the hundreds, positive or negative. You get this result if "
+    "you compute softmax without subtracting the maximum. Then e^score overflows to inf or "
+    "underflows to 0, and the weights become NaN or 0. Fill forbidden scores with −inf, use "
+    "softmax, and replace NaN with 0 where a query has no allowed key."
 )
 
 # Rows for 5.3 and 5.11, whose right answers share these lines
@@ -279,10 +279,10 @@ OF_ANY_LAYER = [
      ("scores.softmax(dim=-1)", "(scores.exp() / scores.exp().sum(-1, keepdim=True))")),
     ("nothing subtracted, empty rows are NaN",
      "Right for scores around 0, if every query has an allowed key. You get this result if you "
-     "compute softmax without subtracting the maximum. For scores in the hundreds, above or below "
-     "0, e^score overflows to inf or underflows to 0. With no allowed key, every e^score is 0. "
-     "Then inf / inf or 0 / 0 gives NaN. Fill forbidden scores with −inf, use softmax, and replace "
-     "NaN with 0.",
+     "compute softmax without subtracting the maximum. For scores in the hundreds, positive or "
+     "negative, e^score overflows to inf or underflows to 0. With no allowed key, every e^score is "
+     "0. Then inf / inf or 0 / 0 gives NaN. Fill forbidden scores with −inf, use softmax, and "
+     "replace NaN with 0.",
      ("-torch.inf", "torch.finfo(scores.dtype).min"), ("scores.softmax(dim=-1).nan_to_num(0)",
       "scores.exp() / scores.exp().sum(-1, keepdim=True) * (1 if mask is None else mask)")),
     ("weights averaged",
@@ -357,8 +357,8 @@ OF_ANY_LAYER = [
      "queries instead of keys. Use the mask as it is, without a transpose.",
      ("~mask", "~(mask.mT if mask.shape[-2] == 1 and q.shape == k.shape else mask)")),
     ("output lost where head 0 is empty",
-     "Your whole output is 0 for a query that has no allowed key in head 0, although other heads "
-     "may attend. Set only the weights of head 0 to 0, not the output.",
+     "Your whole output is 0 for a query that has no allowed key in head 0, even if it has "
+     "some in other heads. Set only the weights of head 0 to 0, not the output.",
      ("self.W_o(merged), weights", "self.W_o(merged) * (weights.sum(-1)[:, :1].mT > 0), weights")),
     ("PyTorch's layer as it is",
      "Your result is what nn.MultiheadAttention returns by default. That layer averages the "

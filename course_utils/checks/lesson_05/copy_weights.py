@@ -148,16 +148,19 @@ MISTAKES = [
      ("ours.W_o.weight.copy_(theirs.out_proj.weight)", ""),
      ("ours.W_o.bias.copy_(theirs.out_proj.bias)", "")),
     ("key and value exchanged",
-     "W_k and W_v are swapped. in_proj_weight and in_proj_bias hold q, k and v in this order. "
-     "Copy the second third of each to W_k, and the last third to W_v.",
+     "W_k and W_v are swapped. in_proj_weight holds W_q, W_k and W_v in that order, and "
+     "in_proj_bias holds their biases. Copy the second third of each to W_k, and the last third to "
+     "W_v.",
      ("ours.W_k, ours.W_v", "ours.W_v, ours.W_k")),
     ("query and key exchanged",
-     "W_q and W_k are swapped. in_proj_weight and in_proj_bias hold q, k and v in this order. "
-     "Copy the first third of each to W_q, and the second third to W_k.",
+     "W_q and W_k are swapped. in_proj_weight holds W_q, W_k and W_v in that order, and "
+     "in_proj_bias holds their biases. Copy the first third of each to W_q, and the second third "
+     "to W_k.",
      ("ours.W_q, ours.W_k", "ours.W_k, ours.W_q")),
     ("value taken first",
-     "W_q and W_v are swapped. in_proj_weight and in_proj_bias hold q, k and v in this order. "
-     "Copy the first third of each to W_q, and the last third to W_v.",
+     "W_q and W_v are swapped. in_proj_weight holds W_q, W_k and W_v in that order, and "
+     "in_proj_bias holds their biases. Copy the first third of each to W_q, and the last third to "
+     "W_v.",
      ("ours.W_q, ours.W_k, ours.W_v", "ours.W_v, ours.W_k, ours.W_q")),
     ("rows read head by head",
      "You get this result if you read in_proj_weight and in_proj_bias as q, k and v of head 0, "

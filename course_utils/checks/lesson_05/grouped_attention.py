@@ -118,8 +118,9 @@ MISTAKES = [
      "must be as wide as the values. Reshape it to (B, H, L, d_v).",
      ("out.reshape(B, H, L, -1)", "out.reshape(B, H, L, d_k)")),
     ("output filled up to d_k",
-     "You get this result, or an error, if you reshape the output to width d_k, which changes its "
-     "other dimensions. The output must be as wide as the values. Reshape it to (B, H, L, d_v).",
+     "You get this result, or an error, if you reshape the output to width d_k, so that the "
+     "number of heads changes. The output must be as wide as the values. Reshape it to (B, H, L, "
+     "d_v).",
      ("out.reshape(B, H, L, -1)", "out.reshape(B, -1, L, d_k)")),
     ("first KV head for all",
      "All of your query heads use the first KV head. That is right only if H_kv = 1. Let each "

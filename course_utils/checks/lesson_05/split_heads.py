@@ -79,8 +79,8 @@ MISTAKES = [
      ("d_model % num_heads:", "d_model % num_heads == 0:")),
     ("heads folded into the batch",
      "Right for one sequence or one head. With several of both, your result mixes sequences and "
-     "heads. If you concatenate the heads along the batch, stack them instead, with "
-     "`torch.stack(..., dim=1)`.",
+     "heads. If you concatenate the heads along the batch dimension, stack them instead, "
+     "with `torch.stack(..., dim=1)`.",
      ("x.reshape(B, L, num_heads, d_k)",
       "torch.cat(x.chunk(num_heads, dim=-1)).reshape(B, num_heads, L, d_k)"),
      ("heads.transpose(1, 2)", "heads")),

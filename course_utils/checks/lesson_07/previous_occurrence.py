@@ -58,8 +58,10 @@ MISTAKES = [
      "Your result is the first occurrence. Return the last one before the token.",
      (LAST, "torch.where(earlier.any(dim=-1), earlier.int().argmax(dim=-1), -1)")),
     ("first by argmax",
-     "Your result is the first occurrence, or 0 if there is none. `argmax` behaves like this. "
-     "Return the last occurrence before the token, or −1.", (LAST, "earlier.int().argmax(dim=-1)")),
+     "Your result is the first occurrence, or 0 if there is none. `argmax` returns the "
+     "first maximum, and 0 if all entries are equal. Return the last occurrence before the "
+     "token, or −1.",
+     (LAST, "earlier.int().argmax(dim=-1)")),
     ("never forgotten",
      "You include occurrences in earlier sequences. Search each sequence separately.",
      never_forgotten),

@@ -51,8 +51,9 @@ MISTAKES = [
      "diagonal below it, which holds the weights on the previous token.",
      ("-1, dim1", "0, dim1")),
     ("weight on the next",
-     "Your result is the weight on the *next* token. Rows are queries, so key i − 1 of query i is "
-     "below the diagonal.", ("-1, dim1", "1, dim1")),
+     "Your result is the weight on the *next* token. Rows are queries, so take the diagonal "
+     "just below the main one.",
+     ("-1, dim1", "1, dim1")),
     ("two positions back",
      "You take the weight on the key two positions back. Take the weight on the key right before "
      "the query.",

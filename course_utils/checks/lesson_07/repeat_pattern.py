@@ -76,10 +76,10 @@ MISTAKES = [
      ("arange(length)", "arange(min(length, round(length / period) * period))")),
     ("not cut",
      "Your result always ends with a complete repetition, and has one too many if `length` is a "
-     "multiple of the period. Cut it at `length`.",
+     "multiple of the period. Cut your result at `length`.",
      ("arange(length)", "arange((length // period + 1) * period)")),
     ("last one not cut",
-     "Your result contains the whole last repetition. Cut it at `length`.",
+     "Your result always completes the last repetition. Cut your result at `length`.",
      ("arange(length)", "arange(-(-length // period) * period)")),
     ("one token too short",
      "Your result has one token too few. Return exactly `length` tokens.",
@@ -111,8 +111,8 @@ MISTAKES = [
      "Your result starts with the last token. Position i must hold token i % period.",
      ("arange(length)", "arange(-1, length - 1)")),
     ("last token held",
-     "After the first repetition, your result contains only the last token. Start the pattern "
-     "again each time.",
+     "After the first copy of the pattern, your result only repeats the pattern's last token. "
+     "Start the pattern again each time.",
      (" % period", ".clamp(max=period - 1)")),
 ]  # fmt: skip
 

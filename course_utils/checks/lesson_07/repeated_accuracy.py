@@ -73,12 +73,12 @@ MISTAKES = [
      "leave out the last position of the mask as well: `[:, :-1]`.",
      ("seen[:, :-1]", "seen")),
     ("largest over positions",
-     "You compare token numbers with positions, because your `argmax` is over the positions. The "
-     "predicted token has the largest logit of its position. Use dim=-1.",
+     "You compare token numbers with positions, because your `argmax` is over the positions. At "
+     "each position, the predicted token is the one with the largest logit. Use dim=-1.",
      (RIGHT, "logits[:, :-1].argmax(dim=1) == tokens[:, 1:]")),
     ("largest of all",
-     "Your `argmax` is one number for all logits. The predicted token has the largest logit of its "
-     "position. Use dim=-1.",
+     "Your `argmax` is one number for all logits. At each position, the predicted token "
+     "is the one with the largest logit. Use dim=-1.",
      (RIGHT, "logits[:, :-1].argmax() == tokens[:, 1:]")),
     ("either token seen",
      "You count a prediction if token i or token i + 1 has occurred before. Count it only if token "
@@ -117,8 +117,7 @@ MISTAKES = [
      ("tokens[:, :, None] == tokens[:, None, :]", "tokens[:, 1:, None] == tokens[:, None, 1:]"),
      ("seen[:, :-1]", "seen")),
     ("both tokens seen",
-     "You count a prediction only if token i + 1 has occurred before, too. It is enough if token i "
-     "has.",
+     "You also require that token i + 1 has occurred before. It is enough if token i has.",
      ("seen[:, :-1]", "seen[:, :-1] & seen[:, 1:]")),
     ("pair seen",
      "You count a prediction only if tokens i and i + 1 have occurred before as a pair. It is "

@@ -92,10 +92,12 @@ MISTAKES = [
      "other (lesson 05).",
      (COLUMNS, "head::num_heads")),
     ("width and number swapped",
-     "Your blocks are num_heads columns wide. A head is d_k = d_model / num_heads columns wide.",
+     "You get this result if you take each head to be num_heads columns wide. A head has d_k = "
+     "d_model / num_heads columns. Set these to 0.",
      (COLUMNS, "head * num_heads : (head + 1) * num_heads")),
     ("width of the lesson",
-     "Your blocks are 32 columns wide, as in the lesson. Here d_k = d_model / num_heads.",
+     "You get this result if you take each head to be 32 columns wide, as in the lesson. Here, a "
+     "head has d_k = d_model / num_heads columns. Set these to 0.",
      ("W_o.shape[1] // num_heads", "32")),
     ("last head only",
      "Only the last head of the list is removed. If you copy W_o inside a loop, each copy undoes "

@@ -201,12 +201,12 @@ MISTAKES = [
      "You name heads without which the accuracy falls only a little. Name a head only if the "
      "accuracy falls to one half or less.", ("> 0.5 >= accuracy", "> 0.1 + accuracy")),
     ("one other at a time",
-     "You miss heads that share their job with two or more others. To test a head, also remove two "
-     "or more of the other heads that look like it.",
+     "You miss heads that share their job with two or more others. To test a head, try every set "
+     "of the other heads that look like it, up to all of them.",
      functools.partial(with_few_others, others=1)),
     ("two others at a time",
-     "You miss heads that share their job with three others. To test a head, also remove three or "
-     "more of the other heads that look like it.",
+     "You miss heads that share their job with three others. To test a head, try every set of the "
+     "other heads that look like it, up to all of them.",
      functools.partial(with_few_others, others=2)),
     ("greedy", GREEDY, greedy),
     ("greedy, backwards", GREEDY, functools.partial(greedy, step=-1)),
@@ -214,7 +214,8 @@ MISTAKES = [
      "Heads that share a job across layers are missing. Remove heads of other layers, too.",
      ("if other != head", "if other != head and other[0] == head[0]")),
     ("two layers only",
-     "Your result is 0 in the whole third layer, but a head there is at work. Look at all layers.",
+     "Your result is 0 everywhere in layer 2 (the third layer), but a head there is at work. Look "
+     "at all layers.",
      ("    for kind,", "    before[2:] = after[2:] = 0\n    for kind,")),
     ("kind by layer",
      "You give 1 to heads in layer 0, and 2 to heads in later layers. A previous-token head may "
@@ -230,10 +231,11 @@ MISTAKES = [
      "with a score above 0.5, and no other.",
      ("(scores > 0.5)", "(scores == scores.amax(dim=-1, keepdim=True))")),
     ("another limit",
-     "A working head with a score of 0.74 is missing. Every score above 0.5 is enough.",
+     "A head that is at work, with a score of 0.74, is missing. Any score above 0.5 is enough.",
      ("(scores > 0.5)", "(scores > 0.75)")),
     ("limit of 0.6",
-     "A working head with a score between 0.5 and 0.6 is missing. Every score above 0.5 is enough.",
+     "A head that is at work, with a score between 0.5 and 0.6, is missing. Any score above 0.5 is "
+     "enough.",
      ("(scores > 0.5)", "(scores > 0.6)")),
     ("limit of 0.4",
      "You name a head whose score is below 0.5. Only heads with a score above 0.5 count.",
