@@ -228,9 +228,10 @@ def _describe_change(words, probabilities, ablated, size):
 
 def _describe_value(shade, value):
     """Say what the map shows of the selected head."""
-    if value.isfinite():
-        return f"its {shade} is {value:z.2f}" + ("" if shade == ADDED else " on average")
-    return f"it has no {shade} in this text"
+    if not value.isfinite():
+        return f"the head has no {shade} in this text"
+    which = "" if shade == ADDED else "averaged over queries, "
+    return f"{which}the head's {shade} is {value:z.2f}"
 
 
 def _finding(words, probabilities, ablated):

@@ -107,8 +107,9 @@ MISTAKES = [
     ("any cost", TOO_CHEAP, (NEEDED, "if cost > 0}")),
     ("cost above 0.05", TOO_CHEAP, (NEEDED, "if cost > 0.05}")),
     ("second by weight",
-     "Your head has the second highest bracket weight. Its rank says nothing about its cost. Among "
-     "the heads that cost more than 0.1, choose the one with the highest bracket weight.",
+     "Your head has the second-highest bracket weight. But a place in this order says nothing "
+     "about the cost. Among the heads that cost more than 0.1, choose the one with the highest "
+     "bracket weight.",
      (BEST, "best = sorted(measured, key=lambda head: -measured[head][0])[1]")),
     ("cost either way",
      "Your head costs more than 0.1 only if the sign is ignored: without it, the model is right "
@@ -193,8 +194,8 @@ MISTAKES = [
      "column.",
      (OF_HEAD, "of_head = weights[layer, :, head].mT")),
     ("largest weight",
-     "Your cost is right, but your bracket weight is the largest weight on a bracket. Return the "
-     "mean.",
+     "Your cost is right, but your bracket weight is the largest weight that any query puts on its "
+     "last bracket. Return the mean over the queries.",
      (MEAN_WEIGHT, "weight[counted].max().item()")),
     ("token 3 as an opener",
      "You count token id 3 as an opening bracket. Only the ids 0, 1 and 2 are opening brackets.",
@@ -223,7 +224,7 @@ MISTAKES = [
      (RIGHT, "((predicted == tokens.gather(1, position)) & counted).float().mean().item()")),
     ("queries before any with 0",
      "In your bracket weight and your accuracies, each query before the first bracket counts as 0."
-     " Take both means over the other queries only.",
+     " Take all these means over the other queries only.",
      (RIGHT, "((predicted == tokens.gather(1, position)) & counted).float().mean().item()"),
      (MEAN_WEIGHT, "(weight * counted).mean().item()")),
     ("queries before any, in the first accuracy",

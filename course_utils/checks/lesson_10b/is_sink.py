@@ -102,8 +102,8 @@ MISTAKES = [
      "each layer and head: every text must pass, so use `all(dim=1)`.",
      (".all(dim=1)", ".all(dim=2)")),
     ("first key left out",
-     "Your result leaves out the first *key*, so it shows the weight on the second one. Leave out"
-     " the first query instead: the queries are the dimension before the keys.",
+     "Your result leaves out the first *key*, so it tests the weight on the second one. Leave out "
+     "the first query instead. The query dimension comes before the key dimension.",
      ("weights[..., 1:, :]", "weights[..., 1:]")),
     ("False everywhere",
      "Your result is False even for heads that have a sink. If you wrote weights[..., 0, 1:], "
@@ -114,7 +114,8 @@ MISTAKES = [
      "the queries instead, and compare this mean with a half.",
      ("(share > 0.5)", "((free.argmax(dim=-1) == 0).float().mean(dim=-1) > 0.5)")),
     ("last query left out",
-     "Your mean includes the first query and leaves out the last one. Leave out only the first.",
+     "Your mean includes the first query and leaves out the last one. Leave out only the first, "
+     "because it sees only one key.",
      ("weights[..., 1:, :]", "weights[..., :-1, :]")),
     ("first query in the sum",
      "Your sum includes the first query, although you divide by L − 1. Leave this query out of the "
@@ -139,8 +140,9 @@ MISTAKES = [
      "Your result uses only the second query. Average over all queries except the first.",
      ("free[..., 0].mean(dim=-1)", "free[..., 0, 0]")),
     ("queries strong in all texts",
-     "Your result counts the queries that pass in all texts. Average the weights over the queries "
-     "of each text, and compare each mean with a half.",
+     "Your result asks, for each query, whether it puts more than half of its weight on the first "
+     "token in every text. Instead, average over the queries of each text first, and then compare "
+     "each mean with a half.",
      ("(share > 0.5).all(dim=1)",
       "(free[..., 0] > 0.5).all(dim=1).float().mean(dim=-1) > 0.5")),
     ("any key",

@@ -101,8 +101,8 @@ MISTAKES = [
      "dimension 1.",
      "torch.cat([parts[: len(parts) // 2], parts[len(parts) // 2 :].flip(0)]).flatten(0, 1)"),
     ("positions not inverted",
-     "You get this result if you index with the positions themselves, which say where each row "
-     "belongs. An index must say which row to take, so use `argsort` of the positions.",
+     "You get this result if you index with the positions of the rows in the text, which say where "
+     "each row belongs. An index must say which row to take, so use `argsort` of the positions.",
      ("    early", "    W, cut = len(parts), torch.arange(parts[..., 0].numel())\n"
       "    cut = cut.reshape(2 * W, -1)\n    early"),
      ("chunks.flatten(0, 1)", "parts.flatten(0, 1)[torch.cat([cut[:W], cut.flip(0)[:W]], "

@@ -63,12 +63,12 @@ MISTAKES = [
      "Your result is that of rank 0, whatever `rank` is. Start from the given rank.",
      (SEEN, "(-hop * steps) % ranks")),
     ("one rank too low",
-     "Every block in your result belongs to the rank one before the correct one. The first block "
-     "must be the rank's own.",
+     "Every block in your result belongs to the rank before the correct one. The first block must "
+     "be the rank's own.",
      (SEEN, "(rank - 1 - hop * steps) % ranks")),
     ("one rank too high",
-     "Every block in your result belongs to the rank one after the correct one. The first block "
-     "must be the rank's own.",
+     "Every block in your result belongs to the rank after the correct one. The first block must "
+     "be the rank's own.",
      (SEEN, "(rank + 1 - hop * steps) % ranks")),
     ("steps by rank",
      "Your result says at which step the block of each rank arrives. Return the opposite: whose "

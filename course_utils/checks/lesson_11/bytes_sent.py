@@ -48,13 +48,15 @@ MISTAKES = [
      (HEADS, "2 * (W - 1) * (N * H * d) // W"), ("2 * (moved", "(moved"),
      (RING, "(W - 1) * block + W * block")),
     ("own part reduced",
-     "Your first number, by heads, counts all W parts. A rank keeps one of them, so an all-reduce "
-     "sends only W − 1 parts while it sums, and W − 1 more while it distributes the sums.",
+     "Your first number, by heads, counts all W parts. A rank keeps one of them, so in an "
+     "all-reduce, it sends only W − 1 parts while the sums are formed, and W − 1 more while they "
+     "are distributed.",
      (HEADS, "2 * (2 * (N * H * d))")),
     ("whole output to each",
      "Your first number, by heads, is that of sending the whole output to every other rank in "
-     "each pass. An all-reduce sends parts of size 1 / W instead: W − 1 parts while it sums, and "
-     "W − 1 more while it distributes the sums. Count these parts once for each pass.",
+     "each pass. In an all-reduce, it sends parts of size 1 / W instead: W − 1 parts while the "
+     "sums are formed, and W − 1 more while they are distributed. Count these parts once for each "
+     "pass.",
      (HEADS, "2 * (W - 1) * (N * H * d)")),
     ("three all-reduces",
      "Your first number, by heads, counts three all-reduces. There are two: one of the output in "
@@ -66,7 +68,7 @@ MISTAKES = [
      ("2 * (moved", "(moved")),
     ("ring forward only",
      "Your number for the ring is that of the forward pass. In the backward pass, keys and values "
-     "are sent W − 1 times again, and their gradients W times. Add both.",
+     "are sent another W − 1 times, and their gradients W times. Add both.",
      (RING, "(W - 1) * block")),
     ("twice the forward",
      "Your number for the ring is twice its forward pass. The backward pass sends more: keys and "
@@ -77,8 +79,8 @@ MISTAKES = [
      "away from their own, so count W times.",
      (RING, "3 * (W - 1) * block")),
     ("keys not sent again",
-     "Your ring does not send keys and values in the backward pass. Each rank must send them W − 1 "
-     "times again, besides their gradients.",
+     "Your ring does not send keys and values in the backward pass. Each rank must send them "
+     "another W − 1 times, in addition to their gradients.",
      (RING, "(W - 1) * block + W * block")),
     ("q travels",
      "Your ring also sends q. The queries stay on their own rank, and only k, v and their "
@@ -120,10 +122,10 @@ MISTAKES = [
      "heads, so use H_kv in the ring too.",
      ("2 * n * H_kv * d", "2 * n * H * d")),
     ("one of k and v with H heads in the all-to-all",
-     "Your all-to-all counts H heads for one of k and v. Both have H_kv heads.",
+     "Your all-to-all counts H heads for either k or v. Both have only H_kv heads.",
      (MOVED, "n * (3 * H + H_kv) * d")),
     ("one of k and v with H heads in the ring",
-     "Your ring counts H heads for one of k and v. Both have H_kv heads.",
+     "Your ring counts H heads for either k or v. Both have only H_kv heads.",
      ("2 * n * H_kv * d", "n * (H + H_kv) * d")),
     ("gradients of four bytes",
      "Your ring counts 4 bytes for each number of the gradients of k and v. Here, each number "

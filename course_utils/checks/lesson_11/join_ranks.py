@@ -65,8 +65,8 @@ SHRINK = "(m - top).exp()"
 RESULT = "(shrink[..., None] * out).sum(dim=0) / total[..., None]"
 TOO_SMALL = (
     "Your result is wrong where all scores are far below 0. If you limit m from below, as "
-    "`m.clamp(min=-30)` does, all ranks get the same factor there. Leave m as it is, because "
-    "e^(−∞ − largest m) is 0."
+    "`m.clamp(min=-30)` does, all ranks get the same factor there. You need no limit: for a rank "
+    "without keys, e^(−∞ − largest m) is already 0."
 )
 IN_PROPORTION = (
     "A rank must count in proportion to ℓ e^m. Rescale O and ℓ by e^(m − largest m), sum each over "

@@ -113,12 +113,12 @@ MISTAKES = [
      "`torch.logaddexp` of the two lse values.",
      (MIXED, "(out + out_new) / 2")),
     ("old output not rescaled",
-     "You rescale the output of the new block, but not the old output. Multiply the old output by "
+     "You rescale the output for the new block, but not the old output. Multiply the old output by "
      "e^(its own lse − the common lse), too.",
      (MIXED, "out + share_new[..., None] * out_new")),
     ("new output not rescaled",
-     "You rescale the old output, but not the output of the new block. Multiply the output of the "
-     "new block by e^(its own lse − the common lse), too.",
+     "You rescale the old output, but not the output for the new block. Multiply the output for "
+     "the new block by e^(its own lse − the common lse), too.",
      (MIXED, "share[..., None] * out + out_new")),
     ("only added",
      "You add the two outputs, but each is a weighted mean over its own keys. Weight each output "
@@ -209,7 +209,7 @@ MISTAKES = [
      (SHARES, "lse.exp() / (lse.exp() + lse_new.exp()), lse_new.exp() / (lse.exp() + lse_new.exp())"
       )),
     ("bare sums added",
-     "You add the sum of e^score v to an output that is already divided. Divide this sum by the "
+     "You add the sum of e^score · v to an output that is already divided. Divide this sum by the "
      "sum of e^score, then weight both outputs.",
      (MIXED, "out + scores.exp() @ v")),
     ("logarithm of bare sums",
@@ -230,11 +230,11 @@ MISTAKES = [
     ("divided by d_k", DIVIDED_BY_D_K, (" / q.shape[-1] ** 0.5", " / q.shape[-1]")),
     ("divided by √d_v", BY_D_V, ("q.shape[-1] ** 0.5", "v.shape[-1] ** 0.5")),
     ("new output not divided",
-     "Your output of the new block is a sum of e^(score − m) v, where m is the largest score. "
+     "Your output for the new block is a sum of e^(score − m) · v, where m is the largest score. "
      "Before you merge it, divide it by the sum of e^(score − m).",
      ("scores.softmax(dim=-1)", "(scores - scores.amax(dim=-1, keepdim=True)).exp()")),
     ("new output of bare exponentials",
-     "Your output of the new block is the sum of e^score v. It is not divided by the sum of "
+     "Your output for the new block is the sum of e^score · v. It is not divided by the sum of "
      "e^score, and it overflows for large scores. Use softmax.",
      ("scores.softmax(dim=-1)", "scores.exp()")),
     ("largest score for lse",

@@ -175,9 +175,9 @@ BY_LENGTH = (
     "is its position in the document, not the length of the document. Balance these positions."
 )
 IN_PAIRS = (
-    "Each of your ranks gets the cheapest token left together with the most expensive one. These "
-    "pairs do not all cost the same, and rank 0 always gets the first of them. Sort all tokens by "
-    "cost, and deal them out back and forth instead."
+    "Each of your ranks gets the cheapest token left together with the most expensive one, and in "
+    "every round rank 0 comes first. These pairs do not all cost the same, and the differences add "
+    "up. Sort all tokens by cost, and deal them out one by one, back and forth."
 )
 ELSE = (
     "Your ranks do not compute the same number of pairs. Count how many keys each token sees, and "

@@ -60,8 +60,8 @@ MEANS = (
 )
 ONE_PAIR = (
     "Your result depends only on the {} query and the {} key of each tile, so it is never 1. "
-    "Return 0 only if the earliest key is after the latest query, and 2 only if the latest key is "
-    "not after the earliest query."
+    "Return 0 if the earliest key is after the latest query, 2 if the latest key is not after the "
+    "earliest query, and 1 otherwise."
 )
 SORTED = (
     "Your result is right where the positions in each block of {} ascend. Positions may be in any "
@@ -140,8 +140,9 @@ MISTAKES = [
      "so compare the earliest key with the latest query.",
      (SOME, "k.amax(dim=1) <= q.amax(dim=1)[:, None]")),
     ("first tokens",
-     "You use only the first query of each block. Return 0 only if the earliest key is after the "
-     "latest query, and 2 only if the latest key is not after the earliest query.",
+     "You use only the first query of each block, and the first and the last key. Positions may be "
+     "in any order, so use the earliest and the latest position of each block, with `amin` and "
+     "`amax`.",
      (SOME, "k[:, 0] <= q[:, 0, None]"), (EACH, "k[:, -1] <= q[:, 0, None]")),
     ("earliest with earliest for 2",
      "Your result is 2 where the earliest query may see the earliest key. For a 2, it must see "
