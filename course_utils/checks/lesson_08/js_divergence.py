@@ -163,8 +163,9 @@ MISTAKES = [
      "dimension.",
      ("(kl_p + kl_q) / 2", "((kl_p + kl_q) / 2).sum() / len(p)")),
     ("cross-entropy",
-     "Your result is −Σ p ln m, averaged with the same for q. That is a cross-entropy, which is "
-     "not 0 for p = q. Subtract ln m from ln p inside the sum: Σ p (ln p − ln m).",
+     "Your result is the mean of −Σ p ln m and −Σ q ln m. These are cross-entropies, which are not "
+     "0 for p = q. Subtract ln m from ln p inside the sum, Σ p (ln p − ln m), and do the same for "
+     "q.",
      "-(torch.xlogy(p, (p + q) / 2) + torch.xlogy(q, (p + q) / 2)).sum(dim=-1) / 2"),
     ("log1p",
      "Your result fits ln(1 + p / m) in place of ln(p / m), as log1p gives. Use the logarithm of "
@@ -172,7 +173,8 @@ MISTAKES = [
      ("torch.xlogy(p, p) - torch.xlogy(p, m)", "p * (p / m).nan_to_num(0).log1p()"),
      ("torch.xlogy(q, q) - torch.xlogy(q, m)", "q * (q / m).nan_to_num(0).log1p()")),
     *((f"geometric mean plus {eps}",
-       "Your m is √(p · q), the geometric mean. It is 0 where p or q is 0. Use m = (p + q) / 2.",
+       "Your m is √(p · q), the geometric mean. Where only one of p and q is 0, your m is 0 or "
+       "nearly 0, so dividing by it gives a huge or infinite number. Use m = (p + q) / 2.",
        ("(p + q) / 2  #", f"(p * q).sqrt() + {eps}  #"))
       for eps in ("0", "1e-12", "1e-10", "1e-8")),
     *((f"clamped at {eps}", CLAMPED,

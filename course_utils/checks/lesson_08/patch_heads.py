@@ -120,7 +120,8 @@ MISTAKES = [
      "prompt must get the output of its own clean prompt.",
      (PATCHED, "heads[layer, :1, head].expand_as(own[layer, :, head])}")),
     ("difference patched",
-     "You patch in the clean output minus the corrupted one. Patch in the clean output itself.",
+     "You patch in the clean output minus the corrupted one. A patch *replaces* the output, so "
+     "patch in the clean output itself.",
      (PATCHED, "heads[layer, :, head] - own[layer, :, head]}")),
     ("not normalized",
      "Your result is the logit difference itself. Subtract the logit difference of the "
@@ -266,12 +267,12 @@ MISTAKES = [
      "positions. Patch in the clean output of each position.",
      (PATCHED, "heads[layer, :, head].mean(dim=1, keepdim=True).expand_as(own[layer, :, head])}")),
     ("clean and corrupted added",
-     "You patch in the sum of the clean and the corrupted output. Patch in the clean output "
-     "itself.",
+     "You patch in the sum of the clean and the corrupted output. A patch *replaces* the output, "
+     "so patch in the clean output itself.",
      (PATCHED, "heads[layer, :, head] + own[layer, :, head]}")),
     ("clean and corrupted averaged",
-     "You patch in the mean of the clean and the corrupted output. Patch in the clean output "
-     "itself.",
+     "You patch in the mean of the clean and the corrupted output. A patch *replaces* the output, "
+     "so patch in the clean output itself.",
      (PATCHED, "(heads[layer, :, head] + own[layer, :, head]) / 2}")),
     ("median",
      "You take the median of the logit differences over the prompts. Take their mean.",

@@ -81,7 +81,7 @@ MISTAKES = [
      "(weights @ v).norm(dim=-1, keepdim=True).expand(weights.shape)"),
     ("mean of the entries",
      "You multiply each weight by the mean of the value's entries. Multiply it by the value's "
-     "length.",
+     "length ‖v‖, the square root of the sum of squares.",
      ("v.norm(dim=-1)", "v.mean(dim=-1)")),
     ("largest entry",
      "You multiply each weight by the largest absolute entry of the value. Multiply it by the "

@@ -110,12 +110,12 @@ MISTAKES = [
      "rows.",
      "torch.cat([W[:, ::2], W[:, 1::2]], dim=1)"),
     ("the other way across heads",
-     "Your order is the inverse of the right one, and it mixes the rows of different heads. "
-     "Within each head, put rows 0, 2, 4, … before rows 1, 3, 5, ….",
+     "You interleave the two halves of W. Do the reverse, within each head: put rows 0, 2, 4, … "
+     "before rows 1, 3, 5, ….",
      "torch.stack(W.chunk(2), dim=1).flatten(0, 1)"),
     ("first head's rows for all",
-     "All your heads have the rows of the first head. Head h must have the rows h · d_k to (h + "
-     "1) · d_k − 1.",
+     "All your heads have the rows of the first head. Head h must be made of its own rows, h · d_k "
+     "to (h + 1) · d_k − 1, reordered.",
      ("heads.transpose", "heads[:1].expand_as(heads).transpose")),
     ("heads dealt out",
      "You take one row from each head in turn. Keep the rows of each head together. Within each "

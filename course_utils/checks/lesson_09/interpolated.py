@@ -62,7 +62,8 @@ MISTAKES = [
     ("divided if twice as long", NOT_ALWAYS,
      (POSITIONS, "torch.arange(L) * (trained / L if L > 2 * trained else 1)")),
     ("dimension 1",
-     "Your L is the size of dimension 1. Use x.shape[-2].",
+     "You divide x.shape[1] by `trained`, but that is not always the number of rows. Use "
+     "x.shape[-2].",
      (POSITIONS, "torch.arange(L) * min(1, trained / x.shape[1])")),
     ("not divided",
      "Your positions are not divided. If L is larger than `trained`, divide all of them by L / "
@@ -120,8 +121,8 @@ MISTAKES = [
     ("neighbors as pairs", INTERLEAVED,
      ("rotary(x, positions)", "rotary(x, positions, interleaved=True)")),
     ("wrong dimension",
-     "Right if x has two dimensions. With more, your L is the size of the first dimension. Use "
-     "x.shape[-2].",
+     "Right only if x has two dimensions. You divide x.shape[0] by `trained`. With more "
+     "dimensions, x.shape[0] is not the number of rows. Use x.shape[-2].",
      (POSITIONS, "torch.arange(L) * min(1, trained / x.shape[0])")),
     ("x divided",
      "You divide x itself. Divide its positions instead.",
@@ -146,7 +147,8 @@ MISTAKES = [
      "Your divisor is (L + 1) / trained. Use L / trained.",
      (POSITIONS, "torch.arange(L) * min(1, trained / (L + 1))")),
     ("width for length",
-     "Your L is the size of the last dimension. Use x.shape[-2].",
+     "You divide x.shape[-1] by `trained`, but x.shape[-1] is d, the number of entries in a row. "
+     "Use x.shape[-2].",
      (POSITIONS, "torch.arange(L) * min(1, trained / x.shape[-1])")),
     ("rounded",
      "Your positions are rounded to integers, so some neighbors share a position. Keep the "

@@ -124,7 +124,7 @@ MISTAKES = [
     ("positions by the head, clamped", BY_HEAD,
      (POSITIONS, WITHOUT_NEGATIVE + "[torch.arange(x.shape[1]) % len(x)][None]")),
     ("over the batch",
-     "You count along the columns of the mask, from sequence to sequence. Count along each row, "
+     "You count down the columns of the mask, from sequence to sequence. Count along each row, "
      "with `dim=-1`.",
      (POSITIONS, "(attention_mask.cumsum(dim=0) - 1)[:, None]")),
     ("over the flattened batch",

@@ -56,7 +56,10 @@ LAST_BIT = (
     "only the last bit of each position is left, so 2, for example, becomes 0. If you use `&` with "
     "the mask, multiply by the mask instead."
 )
-TOO_SMALL = "Right for left padding. Padding after a text makes your positions too small. "
+ALL_PADDING = (
+    "Right for left padding. You subtract all the padding of a row, even padding that comes after "
+    "the token. "
+)
 ON_AND_ON = (
     "Your count carries over from one row to the next. Each row has its own positions, so count "
     "along each row, with `dim=-1`."
@@ -90,7 +93,7 @@ MISTAKES = [
      "Your positions start at 1. `cumsum` counts the token itself, so subtract 1.",
      ("(counted - 1)", "counted")),
     ("only clamped",
-     "Right for left padding. In your result, padding after a text gets the position of the last "
+     "Right for left padding. But padding after a text gets the position of the last real "
      "token. Set the position of all padding to 0.", (FILL, ".clamp(min=0)")),
     ("tokens before each one",
      "The positions of your real tokens are right, but padding gets the number of real tokens "
@@ -159,24 +162,24 @@ MISTAKES = [
      "your result has no positions for padding. Return L positions for each row.",
      "torch.stack([torch.arange(int(row.sum())) for row in attention_mask])"),
     ("over the batch",
-     "You count along the columns, from sequence to sequence. Count along each row, with "
+     "You count down the columns, from sequence to sequence. Count along each row, with "
      "`dim=-1`.",
      (COUNT, "attention_mask.cumsum(dim=0)")),
     ("over the batch, not reset",
-     "You count along the columns, from sequence to sequence. Count along each row, with "
+     "You count down the columns, from sequence to sequence. Count along each row, with "
      "`dim=-1`, and set the position of padding to 0.",
      (COUNT, "attention_mask.cumsum(dim=0)"), (FILL, "")),
     ("all padding subtracted",
-     TOO_SMALL + "Count only the real tokens before each token.",
+     ALL_PADDING + "Count only the real tokens before each token.",
      (COUNT, "torch.arange(1, attention_mask.shape[1] + 1) "
       "- (attention_mask == 0).sum(dim=-1, keepdim=True)")),
     ("all padding subtracted, only clamped",
-     TOO_SMALL
+     ALL_PADDING
      + "Count only the real tokens before each token, and set the position of padding to 0.",
      (COUNT, "torch.arange(1, attention_mask.shape[1] + 1) "
       "- (attention_mask == 0).sum(dim=-1, keepdim=True)"), (FILL, ".clamp(min=0)")),
     ("all padding subtracted, clamped and reset",
-     TOO_SMALL + "Count only the real tokens before each token.",
+     ALL_PADDING + "Count only the real tokens before each token.",
      (COUNT, "torch.arange(1, attention_mask.shape[1] + 1) "
       "- (attention_mask == 0).sum(dim=-1, keepdim=True)"),
      (FILL, ".clamp(min=0)" + FILL)),
@@ -186,8 +189,9 @@ MISTAKES = [
      (COUNT, "torch.arange(1, attention_mask.shape[1] + 1) "
       "- (attention_mask == 0).sum(dim=-1, keepdim=True)"), (FILL, "")),
     ("column of the first padding subtracted",
-     TOO_SMALL + "If you subtract `argmin`, the column of the first padding, leave this out. "
-     "`cumsum` counts only real tokens, so subtract 1, and set the position of padding to 0.",
+     "Right for left padding. If padding comes after a text, your positions are too small. If you "
+     "subtract `argmin`, the column of the first padding, leave this out. `cumsum` counts only "
+     "real tokens, so subtract 1, and set the position of padding to 0.",
      (COUNT, COUNT + " - attention_mask.int().argmin(dim=-1, keepdim=True)"),
      (FILL, ".clamp(min=0)")),
     ("padding after a text counted",
