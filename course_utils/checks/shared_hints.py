@@ -40,8 +40,8 @@ SCORES_FOR_WEIGHTS = (
     "scores after softmax."
 )
 AS_WIDE_AS_KEYS = (
-    "Right when d_v = d_k. Otherwise you get an error, because the output must be as wide as the "
-    "values. If you create a tensor for it, make it d_v wide."
+    "Right when d_v = d_k. Otherwise you get an error. If you create a tensor for the output, make "
+    "it d_v wide, because the output is as wide as the values."
 )
 FIRST_KEY_LEFT_OUT = (
     "You leave out the first key. Positions are counted from 0, so start the loop over blocks of "

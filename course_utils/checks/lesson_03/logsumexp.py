@@ -91,8 +91,8 @@ def to_the_digits_of_float64(answer, x, counts, *dim):
 
 
 TOO_HIGH = (
-    "Right, unless all scores of a row are very low. Then the number that you subtract is larger "
-    "than every score, all exponentials underflow to 0, and log 0 is −inf. Subtract the true "
+    "Right, unless all scores of a row are very low. Then the number that you subtract is so far "
+    "above every score that all exponentials underflow to 0, and log 0 is −inf. Subtract the true "
     "maximum, and replace it with 0 only where it is −inf."
 )
 ABSENT = "    x = x.masked_fill(counts == 0, -torch.inf)"
@@ -261,8 +261,8 @@ MISTAKES = [
      "the sum before you add the maximum.",
      ("total.log()", "total")),
     ("sum without its logarithm",
-     "Your result is Σ c e^x, which overflows to inf for large scores. Return its logarithm. To "
-     "avoid the overflow, compute it as m + log Σ c e^(x − m), where m is the maximum.",
+     "Your result is Σ c e^x, which overflows to inf for large scores. Return its logarithm, "
+     "computed as m + log Σ c e^(x − m), where m is the maximum.",
      "torch.logsumexp(x + counts.log(), dim).exp()"),
     ("always along the last",
      "You always sum along the last dimension, whatever dim is. Sum along dim.",

@@ -122,8 +122,12 @@ EXP_HINT = (
 )
 NAIVE_LSE = "lses.exp().sum(dim=0).log()"
 NAIVE_LSE_HINT = (
-    "Your lse matches a plain log Σ e^lse, but e^1000 overflows to inf and e^−800 underflows to "
-    "0. Use torch.logsumexp, which subtracts the largest lse first."
+    "Your lse is what you get with a plain log Σ e^lse, where e^1000 overflows to inf and e^−800 "
+    "underflows to 0. Use torch.logsumexp, which subtracts the largest lse first."
+)
+MERGED_LSE_HINT = (
+    NAIVE_LSE_HINT + " Where all parts are empty, −inf − (−inf) is NaN, so use 0 in place of the "
+    "merged lse in e^(lse − merged lse)."
 )
 ZERO_FOR_EMPTY = (
     "Your lse is 0 where all parts are empty. The sum of exponentials is 0 there, and log 0 is "
@@ -141,17 +145,16 @@ LOOP = """    out, lse = outs[0], lses[0]
     return out, lse"""
 STACK = (
     "Stack all log-sum-exps instead. Use their softmax over the parts as weights, and "
-    "torch.logsumexp for the lse. Where all parts are empty, replace the log-sum-exps with 0 "
-    "before softmax."
+    "torch.logsumexp for the lse."
 )
 AFTER_EMPTY = (
-    "Right, except where the first of several parts is empty. There, your lse is NaN. If you merge "
-    "two parts at a time, {} is NaN when lse is −inf. " + STACK
+    "Right, except where the first of several parts is empty and your lse is NaN. If you merge two "
+    "parts at a time, {} is NaN when lse is −inf. " + STACK
 )
 MISTAKES = [
     ("maximum not below a limit",
      "Right, unless every lse of a query is far below 0. Then the number that you subtract is "
-     "larger than every lse, and all exponentials underflow to 0. Subtract the true maximum, and "
+     "so far above every lse that all exponentials underflow to 0. Subtract the true maximum, and "
      "replace it with 0 only where it is −inf.",
      ("m.masked_fill(m == -torch.inf, 0)", "m.clamp(min=-1e4)")),
     ("by a sigmoid of the lses",
@@ -238,12 +241,10 @@ MISTAKES = [
      "exp, or 0 where it is −inf.",
      (SHARES, "(lses.exp() / lses.exp().sum(dim=0)).nan_to_num(0)")),
     ("merged lse not shifted",
-     NAIVE_LSE_HINT + " In the weights e^(lse − merged lse), subtract 0 where all parts are "
-     "empty. Then there is no NaN to replace with 0.",
+     MERGED_LSE_HINT,
      (SHARES, f"(lses - {NAIVE_LSE}).exp().nan_to_num(0)"), ("m + total.log()", NAIVE_LSE)),
     ("merged lse not shifted, nor kept from NaN",
-     NAIVE_LSE_HINT + " In the weights e^(lse − merged lse), subtract 0 where all parts are empty, "
-     "because −inf − (−inf) is NaN.",
+     MERGED_LSE_HINT,
      (SHARES, f"(lses - {NAIVE_LSE}).exp()"), ("m + total.log()", NAIVE_LSE)),
     ("only the lse not shifted",
      "Your output is right. " + NAIVE_LSE_HINT, ("m + total.log()", NAIVE_LSE)),

@@ -115,9 +115,9 @@ MISTAKES = [
      "overflows to inf, and inf / inf is NaN. Likewise, e^−746 underflows to 0, and 0 / 0 is NaN. "
      "Subtract the largest score before exp.", ("(x.double() - m)", "x.double()")),
     ("calculated in float32",
-     "Your result has the precision of float32, about 7 digits. Near 10⁶, float32 numbers are "
-     "0.06 apart, so scores that differ by 0.01 become equal. Calculate in float64 instead: "
-     "x.double().",
+     "For scores in float64, your result has the precision of float32, about 7 digits. Near 10⁶, "
+     "float32 numbers are 0.06 apart, so scores that differ by 0.01 become equal. Calculate in "
+     "float64 instead: x.double().",
      "torch.softmax(x.float(), dim).to(x.dtype)"),
     ("sum overflows",
      "Part 1 is right. But with 65,536 equal float16 scores, every exponential is 1, and their "

@@ -97,7 +97,8 @@ MISTAKES = [
      ("torch.softmax(x / T, dim=-1)",
       "(r := torch.softmax(x, dim=-1) ** (1 / T)) / r.sum(dim=-1, keepdim=True)")),
     ("temperature only outside",
-     "Your gradient is divided by T, but its weights are softmax(x). Use softmax(x / T).",
+     "Your result is the gradient through softmax(x), divided by T. Compute the weights as "
+     "softmax(x / T).",
      ("x / T", "x")),
     ("temperature not used",
      "Your result does not depend on T. Use softmax(x / T), and divide the gradient by T.",

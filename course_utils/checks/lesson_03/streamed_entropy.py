@@ -344,9 +344,9 @@ MISTAKES = [
      ("m_new = torch.maximum(m, x.double().amax(dim=-1))",
      "m_new = torch.where(m == -torch.inf, x.double().amax(dim=-1), m)")),
     ("largest so far forgotten",
-     "Your result is what you get with the maximum of each block. Then m can fall from block to "
-     "block, and e^(old m − new m) can overflow. Take the larger of the block's maximum and the "
-     "largest score so far.",
+     "Your result is what you get if m is the maximum of the latest block alone. Then m can fall "
+     "from block to block, and e^(old m − new m) can overflow. Take the larger of the block's "
+     "maximum and the largest score so far.",
      ("torch.maximum(m, x.double().amax(dim=-1))", "x.double().amax(dim=-1)"),
      ("change = (m - base)", "change = (m - base).nan_to_num(0)")),
 ]  # fmt: skip

@@ -141,7 +141,7 @@ MISTAKES = [
     ("last keys dropped", shared_hints.LAST_KEYS_DROPPED,
      ("range(0, S, block_k)", "range(0, max(S - block_k, 0) + 1, block_k)")),
     ("keys padded with zeros",
-     "You count extra keys of zeros when block_k does not divide S. Their score is 0, which is a "
+     "You count extra all-zero keys when block_k does not divide S. Their score is 0, which is a "
      "score like any other. If you pad the last block, set the scores of the padding to −∞.",
      ("for i in", "k, v = (torch.nn.functional.pad(x, (0, 0, 0, -S % block_k)) for x in (k, v))\n"
       "    for i in")),

@@ -82,7 +82,7 @@ MISTAKES = [
      "whatever the inputs are.",
      ("L * 4", "L * size")),
     ("output of the keys' length",
-     "Your output has S rows. Count L, one row per query.",
+     "You count S rows for attention's output. It has L rows, one per query.",
      ("L * d * size", "S * d * size")),
     ("both without output",
      "Both results lack the output. Add L · d numbers per head.",
@@ -94,8 +94,8 @@ MISTAKES = [
      "Your log-sum-exp lacks the heads. Count one number per query and *head*.",
      ("heads * L * 4", "B * L * 4")),
     ("lse of one head",
-     "Your log-sum-exp is that of one head of one sequence. Count one number per query, for each "
-     "head of each sequence.",
+     "You count the log-sum-exps of only one head of one sequence. Count one number per query, for "
+     "each head of each sequence.",
      ("heads * L * 4", "L * 4")),
     ("lse of one sequence",
      "Your log-sum-exp lacks the batch. Count one number per query and head of each *sequence*.",

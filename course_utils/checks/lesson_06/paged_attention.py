@@ -174,8 +174,8 @@ MISTAKES = [
      ("min(page, length - start)", "max(1, min(page, length - start))")),
     ("error for full pages",
      "Right, unless the last page of a text is full. Then you get an error. If you read length // "
-     "page + 1 pages, you read one too many: round length / page up. If you read length % page "
-     "slots of the last page, you read none: a full page has `page` of them.",
+     "page + 1 pages, you read one too many, so round length / page up. If you read length % page "
+     "slots of the last page, you read none, although a full page has `page` slots.",
      ("range(0, length, page)", "range(0, length + 1, page)")),
     ("finished texts read on",
      "Right if all texts have the same number of pages. Otherwise you go on reading pages for a "
@@ -288,7 +288,7 @@ MISTAKES = [
      ("min(page, length - start)", "length % page or page")),
     ("last page filled with zeros",
      "Your result is what you get if the last page is padded with keys and values of 0. Their "
-     "scores are 0, so each adds weight to ℓ. Leave these slots out, or set their scores to −∞.",
+     "scores are 0, so each adds e^(0 − m) to ℓ. Leave these slots out, or set their scores to −∞.",
      ("min(page, length - start)", "page"),
      (UPDATE,
       "there = torch.arange(page) < length - start\n"

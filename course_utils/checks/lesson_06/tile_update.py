@@ -177,12 +177,14 @@ MISTAKES = [
      ("ell * shrink", "ell"),
      ("out * shrink[..., None]", "out")),
     ("divided at every tile",
-     "Your O is divided by ℓ. Here O must stay a sum. Divide only once, after the last tile.",
+     "Your O is divided by ℓ. Here O must remain the undivided sum. Divide only once, after the "
+     "last tile.",
      ("m_new, ell_new, out_new",
       "m_new, ell_new, out_new / ell_new.masked_fill(ell_new == 0, 1)[..., None]")),
     ("divided and multiplied back",
-     "Your O is divided by ℓ after every tile, as in the first FlashAttention paper. Here O is a "
-     "sum and must stay one. Multiply the old O by e^(m − m_new), add p v, and do not divide.",
+     "Your O is divided by ℓ after every tile, as in the first FlashAttention paper. Here O "
+     "must remain the undivided sum. Multiply the old O by e^(m − m_new), add p v, and do not "
+     "divide.",
      ("out * shrink[..., None] + p @ v",
       "(out * (ell * shrink)[..., None] + p @ v) / ell_new.masked_fill(ell_new == 0, 1)[..., "
       "None]")),

@@ -75,8 +75,8 @@ MISTAKES = [
      "in part must be visited too. Count every block that starts at or before the last query.",
      (VISITED, "sum(min(j + block_k, L) - 1 <= last for j in starts)")),
     ("last visited counted twice, up to the end",
-     "You visit one block too many, unless the last query sees part of the last block. Blocks are "
-     "numbered from 0, so if the last visited block has number n, then n + 1 are visited.",
+     "Your second number is one too large, except where all blocks of keys must be visited. Blocks "
+     "are numbered from 0, so if the last visited block has number n, then n + 1 are visited.",
      (VISITED, "min(last // block_k + 2, len(starts))")),
     ("next key taken as seen",
      "Your first number also counts a block that ends one position after the first query. The "
@@ -88,8 +88,8 @@ MISTAKES = [
      "the first query of the block of queries may see key L − 1.",
      (WHOLE, "(first + 1) // block_k"), (VISITED, "no_mask + 1")),
     ("one block too many",
-     "You visit one block of keys too many if it starts right after the last query of the block "
-     "of queries. Such a block has no allowed pair. Leave it out.",
+     "You also count a block of keys whose first key comes right after the last query. None of the "
+     "queries may see that key, so leave the block out.",
      ("j <= last", "j <= last + 1")),
     ("one block too many at the end",
      "You visit one block of keys too many where a block ends at the last query's own position. "
