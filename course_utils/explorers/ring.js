@@ -281,7 +281,7 @@ function legends(svg, top) {
   swatch(left, 0, [["rect", { fill: shade(0, PALE), ...EDGE }], point], "done");
   swatch(left, 1, [["rect", { fill: "#fff", ...EDGE }]], "to come");
   swatch(left, 2, [["rect", { fill: shade(0, FULL), ...NOW }]], "in this step, by this rank");
-  swatch(middle, 0, [["rect", { ...MET, ...FUTURE }]], "in this step, idle");
+  swatch(middle, 0, [["rect", { ...MET, ...FUTURE }]], "in this step, skipped");
   swatch(middle, 1, [["rect", FUTURE], dotted], "future, never computed");
   swatch(right, 1, [["rect", { fill: shade(0, 1), ...WORK }]], "work");
   swatch(right + 90, 1, [["rect", IDLE], lines], "idle");
