@@ -98,9 +98,9 @@ def _addresses(x_at, batch, head, rows, D: tl.constexpr):
 def _block_of_program(H, blocks):
     """Return this program's head, block and batch indices.
 
-    Programs start in numerical order: first all blocks of four heads, then all blocks of the next
-    four, and so on. So the keys and values in use fit in the L2 cache. Within each group of four
-    heads, consecutive programs belong to different heads.
+    Programs start in numerical order: first all blocks of heads 0 to 3, then all blocks of heads 4
+    to 7, and so on. This keeps the keys and values in use small enough for the L2 cache, which all
+    multiprocessors share. Among these four heads, consecutive programs belong to different heads.
     """
     number, heads = tl.program_id(0), tl.num_programs(0) // blocks  # B · H
     first = number // (HEADS_TOGETHER * blocks) * HEADS_TOGETHER
@@ -304,7 +304,7 @@ def _add_to_d_k_and_d_v(
 ):  # fmt: skip
     """Add to d_k and d_v the contributions of the queries from first to stop."""
     for start in range(first, stop, BLOCK_Q):
-        # After the last query, q, d_out and delta are loaded as 0, so nothing is added.
+        # Past the last query, q, d_out and delta are loaded as 0, so nothing is added.
         q = _load(q_at, batch, head, start, L, BLOCK_Q, D)
         d_out = _load(d_out_at, batch, head, start, L, BLOCK_Q, D)
         queries = start + tl.arange(0, BLOCK_Q)

@@ -250,8 +250,8 @@ MISTAKES = [
      "tl.where.",
      (MASKED, f"tl.where({SEEN}, scores, 0.0)")),
     ("masked after the softmax",
-     "You mask the weights p instead of the scores, so ℓ still includes the weights of forbidden "
-     "keys. Mask the scores, before the exponentials.",
+     "You leave forbidden keys out of the product with v, but ℓ still includes their weights. Mask "
+     "the *scores*, before the exponentials. Then both are right.",
      (MASKED, "scores"),
      ("+ tl.dot(p, v)", f"+ tl.dot(tl.where({SEEN}, p, 0.0), v)")),
     ("masked in the maximum alone",

@@ -156,13 +156,13 @@ MISTAKES = [
      "add up the *logarithms* of the decays.",
      ("decay.log()", "-decay")),
     ("power of the reader's decay",
-     "Your entry (i, j) is decay[i] to the power of i − j. Each token has its own decay, so "
+     "Your entry (i, j) is decay[i] raised to the power i − j. Each token has its own decay, so "
      "multiply all decays from decay[j + 1] to decay[i].",
      ("between = sums[..., :, None] - sums[..., None, :]",
       "steps = torch.arange(L)[:, None] - torch.arange(L)\n    "
       "between = logs[..., :, None] * steps")),
     ("power of the writer's decay",
-     "Your entry (i, j) is decay[j] to the power of i − j. Each token has its own decay, so "
+     "Your entry (i, j) is decay[j] raised to the power i − j. Each token has its own decay, so "
      "multiply all decays from decay[j + 1] to decay[i].",
      ("between = sums[..., :, None] - sums[..., None, :]",
       "steps = torch.arange(L)[:, None] - torch.arange(L)\n    "
@@ -178,12 +178,13 @@ MISTAKES = [
      "product at decay[j + 1].",
      (" - sums[..., None, :]", " + 0 * sums[..., None, :]")),
     ("two decays multiplied",
-     "Your entry (i, j) is decay[i] · decay[j]. Multiply all decays from decay[j + 1] to decay[i]. "
-     "Put 1 on the diagonal and 0 above it.",
+     "Your entry (i, j) is decay[i] · decay[j]. But the write of token j fades by every decay "
+     "after it, so multiply all decays from decay[j + 1] to decay[i]. Put 1 on the diagonal and 0 "
+     "above it.",
      (RETURN, "return decay[..., :, None] * decay[..., None, :]")),
     ("two decays multiplied, lower half",
-     "Your entry (i, j) is decay[i] · decay[j]. Multiply all decays from decay[j + 1] to decay[i]. "
-     "Put 1 on the diagonal.",
+     "Your entry (i, j) is decay[i] · decay[j]. But the write of token j fades by every decay "
+     "after it, so multiply all decays from decay[j + 1] to decay[i]. Put 1 on the diagonal.",
      (RETURN, "return (decay[..., :, None] * decay[..., None, :]).tril()")),
     ("products up to the last token alone",
      "You return one number per position, the product of its decay and all later ones. Return a "
@@ -233,8 +234,8 @@ MISTAKES = [
      (RETURN, "return torch.eye(L, dtype=decay.dtype).expand(*decay.shape, L) + 0 * between")),
     ("later decays multiplied",
      "In entry (i, j) of your result, the decays up to decay[j] are included twice. They should "
-     "not be there at all. Start the product at decay[j + 1]: subtract the sum of the "
-     "logarithms up to j instead of adding it.",
+     "not be there at all, so start the product at decay[j + 1]. If you use sums of logarithms, "
+     "subtract the sum up to j instead of adding it.",
      ("sums[..., :, None] - sums[..., None, :]", "sums[..., :, None] + sums[..., None, :]")),
     ("base 2",
      "Your result is a power of 2 with natural logarithms in the exponent. Use `exp` with `log`, "
@@ -291,8 +292,8 @@ MISTAKES = [
      "decays from decay[j + 1] to decay[i].",
      ("logs = decay.log()", "logs = decay.roll(-1, dims=-1).log()")),
     ("power of the mean decay",
-     "Your entry (i, j) is the mean decay to the power of i − j. Each token has its own decay, so "
-     "multiply all decays from decay[j + 1] to decay[i].",
+     "Your entry (i, j) is the mean decay raised to the power i − j. Each token has its own decay, "
+     "so multiply all decays from decay[j + 1] to decay[i].",
      ("between = sums[..., :, None] - sums[..., None, :]",
       "steps = torch.arange(L)[:, None] - torch.arange(L)\n"
       "    between = decay.mean(dim=-1, keepdim=True).log()[..., None] * steps")),

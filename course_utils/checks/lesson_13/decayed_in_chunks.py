@@ -379,8 +379,8 @@ MISTAKES = [
      ("* S + (kept", "* S - (kept")),
     ("first decay of the chunk missing",
      "What you read from the state before the chunk lacks the first decay of the chunk. You get "
-     "this result if you use the first column of D. Use the products of all decays of the chunk "
-     "up to each query's own.",
+     "this result if you use the first column of D. For token i, use the product of all decays "
+     "from the first one of the chunk up to and including decay[i].",
      ("since * (q_c @ S)", "(sums - sums[..., :1]).exp()[..., None] * (q_c @ S)")),
     ("scores without D",
      "Within a chunk, your scores are neither masked nor decayed. Multiply Q Kᵀ by D.",

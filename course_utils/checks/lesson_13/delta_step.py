@@ -77,15 +77,14 @@ MISTAKES = [
      "Your step multiplies the error by β². Multiply it by β.",
      ("beta[..., None] * error", "beta[..., None] ** 2 * error")),
     ("erased by beta twice",
-     "Your v is multiplied by β, but what you subtract is multiplied by β². Multiply the whole "
-     "error, v − k S, by β once.",
+     "Your v is multiplied by β, but k S by β². Multiply the whole error, v − k S, by β once.",
      ("v - recalled", "v - beta[..., None] * recalled")),
     ("correction upside down",
      "Your change to the state has the wrong sign. Add β k (v − k S)ᵀ instead of subtracting it.",
      ("v - recalled", "recalled - v")),
     ("recalled added",
-     "Your step adds what the state returns for k to v. Subtract it, so that the error is v − "
-     "k S.",
+     "Your step adds what the state returns for k to v. Subtract what the state returns: the error "
+     "is v − k S.",
      ("v - recalled", "v + recalled")),
     ("whole state shrunk",
      "Your step multiplies the whole state by 1 − β. The delta rule does not shrink the whole "
@@ -167,7 +166,7 @@ MISTAKES = [
      "Your change is twice as large as it should be. Add β k (v − k S)ᵀ once.",
      ("beta[..., None] * error", "2 * beta[..., None] * error")),
     ("softmax of the recalled value",
-     "What you subtract went through a softmax. The delta rule has no softmax, so subtract k S.",
+     "You apply a softmax to k S. The delta rule has no softmax, so subtract k S.",
      ("v - recalled", "v - recalled.softmax(dim=-1)")),
     ("beta keeps the state",
      "Your new state is β S + (1 − β) k vᵀ. Keep the old state in full, and add β k (v − k S)ᵀ.",
@@ -197,10 +196,10 @@ MISTAKES = [
      "remove the factor.",
      ("v - recalled", "v - recalled / k.shape[-1] ** 0.5")),
     ("sigmoid of beta",
-     "Your β went through a sigmoid. `beta` is already between 0 and 1, so use it as given.",
+     "You apply a sigmoid to β. `beta` is already between 0 and 1, so use it as given.",
      ("beta[..., None] * error", "beta.sigmoid()[..., None] * error")),
     ("keys softmaxed",
-     "Your key went through a softmax. The delta rule has no softmax, so use k as given.",
+     "You apply a softmax to k. The delta rule has no softmax, so use k as given.",
      ("    recalled = (k",
       "    k = k.softmax(dim=-1)\n"
       "    recalled = (k")),
@@ -215,8 +214,7 @@ MISTAKES = [
      "the old state in full, and add β k (v − k S)ᵀ.",
      ("return S + k", "return (1 - beta[..., None, None]) * S + k")),
     ("value by beta squared",
-     "Your v is multiplied by β², but what you subtract is multiplied by β. Multiply the whole "
-     "error, v − k S, by β once.",
+     "Your v is multiplied by β², but k S only by β. Multiply the whole error, v − k S, by β once.",
      ("v - recalled", "beta[..., None] * v - recalled")),
     ("read with a unit key",
      "You read the state with k divided by its norm. Use k as given, for reading as well as for "
@@ -245,7 +243,7 @@ MISTAKES = [
      "You multiply v by β, but k S by 1 − β. Multiply the whole error, v − k S, by β.",
      ("beta[..., None] * error", "beta[..., None] * v - (1 - beta[..., None]) * recalled")),
     ("correction with a nonlinearity",
-     "Your error went through tanh. The delta rule has no nonlinearity, so write β k (v − k S)ᵀ.",
+     "You apply tanh to the error. The delta rule has no nonlinearity, so write β k (v − k S)ᵀ.",
      ("v - recalled", "(v - recalled).tanh()")),
     ("plain write added",
      "Your step adds β k vᵀ in addition to the right correction. Add only β k (v − k S)ᵀ.",

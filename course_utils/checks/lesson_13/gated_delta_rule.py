@@ -71,28 +71,28 @@ SHARED = '"bhk,bhv->bhkv", k_t, b * error', '"bhk,bhv->hkv", k_t, b * error'
 AFTER = "S = S + write", "S = decay[:, :, t, None, None] * (S + write)"
 MISTAKES = [
     ("both bugs still there",
-     "Your result still has both bugs. First try a batch of two texts, and compare with each text "
-     "alone. Then try a decay below 1 at the first token, which must not affect that token's own "
-     "write.",
+     "Your result has both bugs of the code above. First try a batch of two texts, and compare "
+     "with each text alone. Then try a decay below 1 at the first token, which must not affect "
+     "that token's own write.",
      SHARED, (FORGET, ""), AFTER),
     ("still one state for the batch",
-     "Your order of decay and write is right. But each text's state still gets the writes of all "
-     "texts in the batch. Try a batch of two texts, and compare with each text alone.",
+     "Your order of decay and write is right. But each text's state gets the writes of all texts "
+     "in the batch. Try a batch of two texts, and compare with each text alone.",
      SHARED),
     ("still decayed after the write",
-     "Each text has its own state now. But your decay still comes after the write, so it also "
-     "affects the token's own write. Decay first, then compute the error, then write.",
+     "Each text has its own state, which is right. But your decay comes after the write, so it "
+     "also affects the token's own write. Decay first, then compute the error, then write.",
      (FORGET, ""), AFTER),
     ("error from the state before the decay",
-     "Your decay comes before the write now. But your error still comes from the state before the "
-     "decay, so it subtracts a recalled value that is too large. Decay first, and compute the "
-     "error from the decayed state.",
+     "You decay the state before the write, which is right. But your error uses the state from "
+     "before the decay, so the recalled value in it is too large. Compute the error from the "
+     "decayed state.",
      (FORGET, "        old, S = S, decay[:, :, t, None, None] * S\n"),
      ("k_t, S)", "k_t, old)")),
     ("error before the decay, and one state",
-     "Your decay comes before the write now. But your error comes from the state before the "
-     "decay, and each text's state gets the writes of all texts. Compute the error from the "
-     "decayed state, and keep the batch dimension of the write.",
+     "You decay the state before the write, which is right. But your error uses the state from "
+     "before the decay, and each text's state gets the writes of all texts. Compute the error from "
+     "the decayed state, and keep the batch dimension of the write.",
      (FORGET, "        old, S = S, decay[:, :, t, None, None] * S\n"),
      ("k_t, S)", "k_t, old)"), SHARED),
     ("decayed after the read",
@@ -105,7 +105,7 @@ MISTAKES = [
       "        S = decay[:, :, t, None, None] * S\n")),
     ("decayed after the error",
      "Your error comes from the decayed state, but the write is decayed, too. Decay the state "
-     "before the error, and add the write as it is.",
+     "before you compute the error, and add the write as it is.",
      ("S = S + write", "S = S + decay[:, :, t, None, None] * write")),
     ("decayed twice",
      "Your state is decayed twice at each token, before the error and after the write. Remove the "
@@ -194,12 +194,12 @@ MISTAKES = [
      "by `decay`.",
      ("decay[:, :, t, None, None] * S  # forget", "(-decay[:, :, t, None, None]).exp() * S")),
     ("decay squared",
-     "Your state is multiplied by the square of the decay before the error. Multiply it by the "
-     "decay once.",
+     "Your state is multiplied by the square of the decay before the error is computed. Multiply "
+     "it by the decay once.",
      ("decay[:, :, t, None, None] * S  # forget", "decay[:, :, t, None, None] ** 2 * S")),
     ("error from a state decayed once, state decayed twice",
      "Your error comes from the decayed state, but you decay that state again before the write. "
-     "Decay it once, before the error.",
+     "Decay it once, before you compute the error.",
      ("S = S + write", "S = decay[:, :, t, None, None] * S + write")),
     ("complement of the decay writes",
      "Your write is multiplied by 1 − decay, as in a moving average. Add the write, β times the "
@@ -272,8 +272,8 @@ MISTAKES = [
      ("for t in range(L):", "for t in reversed(range(L)):"),
      ("torch.stack(outs, dim=2)", "torch.stack(outs[::-1], dim=2)")),
     ("outputs decayed",
-     "Your outputs are multiplied by the token's decay after the read. Decay the state only, "
-     "before the error.",
+     "Your outputs are multiplied by the token's decay after the read. Decay only the "
+     "state, before you compute the error.",
      ("torch.einsum(\"bhk,bhkv->bhv\", q_t, S))",
       "decay[:, :, t, None] * torch.einsum(\"bhk,bhkv->bhv\", q_t, S))")),
     ("root of the decay",
@@ -286,8 +286,7 @@ MISTAKES = [
      "You return the state as well. Return only the outputs.",
      ("return torch.stack(outs, dim=2)", "return torch.stack(outs, dim=2), S")),
     ("erased by beta twice",
-     "Your v is multiplied by β, but what you subtract is multiplied by β². Multiply the whole "
-     "error, v − k S, by β once.",
+     "Your v is multiplied by β, but k S by β². Multiply the whole error, v − k S, by β once.",
      ("b * error", "b * (v_t - b * (v_t - error))")),
     ("decay and beta swapped",
      "You swap the decay and β. Multiply the state by the decay, and the error by β.",

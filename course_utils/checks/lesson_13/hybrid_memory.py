@@ -5,7 +5,7 @@ from course_utils.checks.exercise import Exercise
 
 def hybrid_memory(L, layers, every, H_kv, d_head, H, d_k, d_v):
     cache = 2 * L * H_kv * d_head * 2  # bytes of one attention layer: keys and values
-    state = H * d_k * d_v * 4  # bytes of one linear layer
+    state = H * d_k * d_v * 4  # bytes of one linear-attention layer
     attention = layers // every
     linear = layers - attention
     hybrid = attention * cache + linear * state
@@ -61,8 +61,8 @@ MISTAKES = [
      "only keys were cached. Count keys *and* values.",
      ("cache = 2 * L", "cache = L")),
     ("numbers not bytes",
-     "Your results count numbers, not bytes. Multiply the numbers of the cache by 2, and those of "
-     "the states by 4.",
+     "Your results count numbers, not bytes. Multiply the count for the cache by 2 and the "
+     "count for the states by 4. These are the bytes per number.",
      ("d_head * 2  # bytes", "d_head  # bytes"), ("d_v * 4", "d_v"),
      ("H_kv * d_head * 2\n", "H_kv * d_head\n")),
     ("states of 2 bytes",
@@ -79,16 +79,16 @@ MISTAKES = [
      ("d_head * 2  # bytes", "d_head * 4  # bytes"), ("H_kv * d_head * 2\n", "H_kv * d_head * 4\n"),
      ("d_v * 4", "d_v * 2")),
     ("cache grows with query heads",
-     "Your cache has H heads, but H is the number of heads in a linear layer. An attention layer "
-     "has H_kv KV heads, so use H_kv there.",
+     "Your cache has H heads, but H is the number of heads in a linear-attention layer. An "
+     "attention layer has H_kv KV heads, so use H_kv there.",
      ("cache = 2 * L * H_kv", "cache = 2 * L * H"), ("per_token = 2 * H_kv", "per_token = 2 * H")),
     ("states of the KV heads",
-     "Your linear layers have H_kv states. H_kv is the number of KV heads of an attention layer. "
-     "A linear layer has one state for each of its H heads, so use H.",
+     "Your linear-attention layers have H_kv states. H_kv is the number of KV heads of an "
+     "attention layer. A linear-attention layer has one state for each of its H heads, so use H.",
      ("state = H *", "state = H_kv *")),
     ("one head",
-     "Your linear layers hold a single state each. Each of the H heads has its own, so multiply "
-     "by H.",
+     "Your linear-attention layers hold a single state each. Each of the H heads has its own, so "
+     "multiply by H.",
      ("state = H *", "state =")),
     ("one head of the cache",
      "Your attention layers cache the keys and values of a single head. Multiply by H_kv.",
@@ -127,8 +127,9 @@ MISTAKES = [
      "the end of a full group of layers, so round down.",
      (ATTENTION, "attention = round(layers / every)")),
     ("linear layers rounded down",
-     "You count too few linear layers if `every` does not divide `layers`. All layers that are "
-     "not attention layers are linear, so subtract their number from `layers`.",
+     "You count too few linear-attention layers if `every` does not divide `layers`. The layers "
+     "after the last full group are linear-attention layers, too. Subtract the number of attention "
+     "layers from `layers`.",
      ("layers - attention", "attention * (every - 1)")),
     ("one attention layer",
      "You count a single attention layer. Each full group of `every` layers has one, so there are "
@@ -140,10 +141,10 @@ MISTAKES = [
      (ATTENTION, "attention = every")),
     ("states in addition",
      "Your hybrid has states in every layer. Attention layers have none, so count states only for "
-     "the linear layers.",
+     "the linear-attention layers.",
      ("linear * state", "layers * state")),
     ("attention layers alone",
-     "Your hybrid counts only its attention layers. Add the states of its linear layers.",
+     "Your hybrid counts only its attention layers. Add the states of its linear-attention layers.",
      ("attention * cache + linear * state", "attention * cache")),
     ("one layer of full attention",
      "Your second result is the cache of one layer. The model with only attention has `layers` of "
@@ -176,21 +177,23 @@ MISTAKES = [
      "of the cache takes 2. Compare bytes.",
      (SHORTER, "(state // 4) // (per_token // 2) + 1")),
     ("length of all layers",
-     "Your third result compares the states of all linear layers with the cache of all attention "
-     "layers. Compare the states of *one* linear layer with the cache of *one* attention layer.",
+     "Your third result compares the states of all linear-attention layers with the cache of all "
+     "attention layers. Compare the states of *one* linear-attention layer with the cache of *one* "
+     "attention layer.",
      (SHORTER, "linear * state // (attention * per_token or 1) + 1")),
     ("length of all linear layers",
-     "Your third result compares the states of all linear layers with the cache of one layer. "
-     "Compare the states of *one* linear layer with it.",
+     "Your third result compares the states of all linear-attention layers with the cache of one "
+     "layer. Compare the states of *one* linear-attention layer with it.",
      (SHORTER, "linear * state // per_token + 1")),
     ("last length, of all linear layers",
-     "Your third result compares the states of all linear layers with the cache of one layer, and "
-     "is the last length at which they are not smaller. Compare the states of *one* linear layer "
-     "with it, and add 1.",
+     "Your third result compares the states of all linear-attention layers with the cache of one "
+     "layer, and is the last length at which they are not smaller. Compare the states of *one* "
+     "linear-attention layer with it, and add 1.",
      (SHORTER, "linear * state // per_token")),
     ("length of the whole model",
-     "Your third result compares the states of the linear layers with the cache of *all* layers. "
-     "Compare the states of *one* linear layer with the cache of *one* attention layer.",
+     "Your third result compares the states of the linear-attention layers with the cache of *all* "
+     "layers. Compare the states of *one* linear-attention layer with the cache of *one* attention "
+     "layer.",
      (SHORTER, "linear * state // (layers * per_token) + 1")),
     ("full first",
      "Your first two results are swapped. Return the bytes of the hybrid first.",
@@ -226,18 +229,18 @@ MISTAKES = [
      "rounds up, the result is one too large. Round down, and then add 1.",
      ("state // per_token + 1", "round(state / per_token) + 1")),
     ("length rounded up, and 1 added",
-     "Your third result is one too large if the states do not take exactly as many bytes as the "
-     "cache of some number of tokens. Round down, and then add 1.",
+     "Your third result is one too large unless the bytes of the states are a multiple of the "
+     "cache's bytes per token. Divide, round *down*, and then add 1.",
      ("state // per_token + 1", "-(-state // per_token) + 1")),
     ("length of another ratio",
      "For your third result, you divide cache bytes by state bytes. Divide the other way: the "
-     "bytes of one linear layer's states by the bytes that one token adds to one attention layer's "
-     "cache. Round down, and add 1.",
+     "bytes of one linear-attention layer's states by the bytes that one token adds to one "
+     "attention layer's cache. Round down, and add 1.",
      ("state // per_token + 1", "layers * per_token // state + 1")),
     ("length of the totals",
      "For your third result, you divide the bytes of the whole hybrid by the bytes of one token in "
-     "the other model. Compare only the states of one linear layer with the cache of one attention "
-     "layer.",
+     "the other model. Compare only the states of one linear-attention layer with the cache of one "
+     "attention layer.",
      ("state // per_token + 1", "hybrid // (layers * per_token) + 1")),
     ("length one too large",
      "Your third result is one too large. With one token fewer, the states already take fewer "
@@ -247,40 +250,41 @@ MISTAKES = [
      "Your bytes are divided by 1024², which gives MiB. Return bytes.",
      ("return hybrid, full,", "return hybrid / 2**20, full / 2**20,")),
     ("ratio of one to every",
-     "You count one attention layer for each `every` linear layers. Of each group of `every` "
-     "layers, only the last is an attention layer. Use `layers // every`.",
+     "You count one attention layer for each `every` linear-attention layers. Of each group of "
+     "`every` layers, only the last is an attention layer. Use `layers // every`.",
      ("attention = layers // every", "attention = layers // (every + 1)")),
     ("states in the other model",
      "Your second result also counts states. A model with only attention layers has none, so "
      "count only its caches.",
      ("full = layers * cache", "full = layers * (cache + state)")),
     ("one layer of each kind",
-     "Your first result counts one attention layer and one linear layer. There are `layers // "
-     "every` attention layers, and all others are linear. Multiply each size by the number of its "
-     "layers.",
+     "Your first result counts one attention layer and one linear-attention layer. There are "
+     "`layers // every` attention layers, and all others are linear-attention layers. Multiply "
+     "each size by the number of its layers.",
      ("hybrid = attention * cache + linear * state", "hybrid = cache + state")),
     ("bytes of the states as a length",
-     "Your third result is the number of bytes of one linear layer's states. Divide it by the "
-     "bytes that one token adds to one attention layer's cache, round down, and add 1.",
+     "Your third result is the number of bytes of one linear-attention layer's states. Divide it "
+     "by the bytes that one token adds to one attention layer's cache, round down, and add 1.",
      ("state // per_token + 1", "state")),
     ("bytes of a token as a length",
      "Your third result is the number of bytes that one token adds to one attention layer's cache. "
-     "Divide the bytes of one linear layer's states by it, round down, and add 1.",
+     "Divide the bytes of one linear-attention layer's states by it, round down, and add 1.",
      ("state // per_token + 1", "per_token")),
     ("length not whole, and 1 added",
      "For your third result, you add 1 to the quotient itself. Round the quotient down before you "
      "add 1.",
      ("state // per_token + 1", "state / per_token + 1")),
     ("replaced layers alone",
-     "Your second result counts only the layers that are linear in the hybrid. In the other "
-     "model, all layers are attention layers, so count `layers` caches.",
+     "Your second result counts only the layers that are linear-attention layers in the hybrid. In "
+     "the other model, all layers are attention layers, so count `layers` caches.",
      ("full = layers * cache", "full = linear * cache")),
     ("states of all layers",
-     "Your second result is the bytes of a model with only linear layers. Count `layers` caches.",
+     "Your second result is the bytes of a model with only linear-attention layers. Count `layers` "
+     "caches.",
      ("full = layers * cache", "full = layers * state")),
     ("length of all states by attention layers",
      "Your third result compares states in all layers with the cache of the attention layers. "
-     "Compare the states of *one* linear layer with the cache of *one* attention layer.",
+     "Compare the states of *one* linear-attention layer with the cache of *one* attention layer.",
      ("state // per_token + 1", "layers * state // (attention * per_token or 1) + 1")),
     ("one token",
      "Your cache bytes are for a single token. Multiply the bytes of the caches by L, but "

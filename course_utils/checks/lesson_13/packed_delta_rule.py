@@ -161,7 +161,7 @@ MISTAKES = [
      (FILL, "        old, S = S, S.masked_fill(new[:, None, None, None], 0)\n"),
      ("k_t @ S)", "k_t @ old)")),
     ("plain write",
-     "Your texts are separate now, but your tokens write β k vᵀ. The delta rule writes a "
+     "Your texts are separate, but your tokens write β k vᵀ. The delta rule writes a "
      "correction, so write β k (v − k S)ᵀ.",
      ("v_t - k_t @ S", "v_t")),
     ("plain write, state never reset",
@@ -214,8 +214,8 @@ MISTAKES = [
       "unitriangular=True)\n"
       "    return (q @ k.mT).tril() @ U")),
     ("recalled value added",
-     "Your error is v plus what the state returns for the key. Subtract it, so that the error is "
-     "v − k S.",
+     "Your error is v plus what the state returns for the key. Subtract what the state returns: "
+     "the error is v − k S.",
      ("v_t - k_t", "v_t + k_t")),
     ("write subtracted",
      "Your write is subtracted from the state. Add it.",

@@ -125,11 +125,11 @@ MISTAKES = [
      "the keys as given.",
      ("k.mT", "(torch.nn.functional.elu(k) + 1).mT")),
     ("keys alone",
-     "Your state is k.mT @ k, without the values. Add up the outer products of each key and its "
+     "Your state is k.mT @ k, without the values. Add up the outer product of each key with its "
      "*value*.",
      ("keys @ v", "keys @ k")),
     ("values alone",
-     "Your state is v.mT @ v, without the keys. Add up the outer products of each *key* and its "
+     "Your state is v.mT @ v, without the keys. Add up the outer product of each *key* with its "
      "value.",
      ("keys @ v", "v.mT @ v")),
     ("delta rule",
