@@ -196,7 +196,7 @@ def _attend_to_keys(
 
 
 # Backward. P are the weights, computed from the scores and the logsumexp as exp(scores - lse):
-#   dV = Pᵀ dO        dP = dO Vᵀ        dS = P ∘ (dP - delta)        dQ = dS K        dK = dSᵀ Q
+#   dV = Pᵀ dO        dP = dO Vᵀ        dS = P ⊙ (dP - delta)        dQ = dS K        dK = dSᵀ Q
 # Here delta_i = Σ_d dO_id O_id, which equals the Σ_j P_ij dP_ij in the gradient of softmax. The
 # gradient of the logsumexp is P, so the gradient that arrives at lse is subtracted from delta. The
 # kernels receive lse times log₂e, in base 2. They compute 3 + 4 = 7 products per tile, because both

@@ -62,7 +62,7 @@ def decay_matrix(decay):
     decay="floating *batch L",
 )
 def linear_attention_masked(q, k, v, decay=None):
-    """Return causal linear attention as one masked matrix, (Q Kᵀ ∘ D) V.
+    """Return causal linear attention as one masked matrix, (Q Kᵀ ⊙ D) V.
 
     D is the `decay_matrix`, or the causal mask if there is no decay. Time and memory are quadratic
     in L.

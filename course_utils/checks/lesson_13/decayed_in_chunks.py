@@ -218,7 +218,7 @@ MISTAKES = [
      ("inside + before", "inside - before")),
     ("state from before alone",
      "Your outputs use only the state before the chunk, and not the tokens of the chunk itself. "
-     "Add the chunk's own part, (Q Kᵀ ∘ D) V.",
+     "Add the chunk's own part, (Q Kᵀ ⊙ D) V.",
      ("inside + before", "before")),
     ("no decay",
      "Your result has no decay at all. Multiply the state by each token's decay before the token "
@@ -386,7 +386,7 @@ MISTAKES = [
      "Within a chunk, your scores are neither masked nor decayed. Multiply Q Kᵀ by D.",
      ("(q_c @ k_c.mT * D)", "(q_c @ k_c.mT)")),
     ("D without scores",
-     "Within a chunk, you multiply D by V without the scores. Use Q Kᵀ ∘ D.",
+     "Within a chunk, you multiply D by V without the scores. Use Q Kᵀ ⊙ D.",
      ("(q_c @ k_c.mT * D)", "D")),
     ("state replaced, writes not decayed",
      "Your state after a chunk is only Kᵀ V of this chunk. Multiply write j by the decays after "
