@@ -90,7 +90,7 @@ CASES = {  # a word of the likely cause, and what raises such errors
     "masks": [lambda: M & M, lambda: ~M],
     "branch": [unset],
     "import": [lambda: undefined],  # noqa: F821
-    "None": [lambda: V.grad[0]],
+    "None": [lambda: V.grad[0], lambda: V.grad + 1, lambda: V.grad.shape],
     "calls itself": [forever],
     "index": [lambda: [1][3], lambda: M[7]],
     "math.exp(x)": [lambda: torch.sqrt(2.0)],

@@ -69,10 +69,10 @@ READ = dict(zip(RIGHT, (each for each in READ if (ROOT / each).exists()), strict
 CLASS = {
     "right": (
         RIGHT
-        | {"dot": "%matplotlib inline\ndef dot(a, b): return total(a * b)\ncheck(dot)"}
+        | {"dot": "%matplotlib inline\ndef dot(a, b): return ONE * total(a * b)\ncheck(dot)"}
         | {"nearest_key": RIGHT["nearest_key"] + "\nexit()"},
         [
-            "import numpy as np\ndef total(x): return x.sum()\n1 / 0",
+            "import numpy as np\nONE: int = 1\ndef total(x): return x.sum()\n1 / 0",
             "def leave(code=__import__('sys').exit()): pass",
         ],
         ALL,
@@ -384,7 +384,8 @@ def test_an_answer_may_not_pass_large_tensors_to_a_function_of_ours():
 
 
 def test_an_answer_is_found_in_another_cell_by_its_name():
-    cells = [submissions.Cell.parsed(None, f"def dot(a, b): return {n}") for n in (1, 2)]
+    answers = "def dot(a, b): return 1", "dot = lambda a, b: 2"
+    cells = [submissions.Cell.parsed(None, answer) for answer in answers]
     cells[1:1] = ASSIGNMENT.cells
     assert ASSIGNMENT.answered_in(cells)["dot"] == len(cells) - 1
     assert ASSIGNMENT.answered_in(cells[:1]) == {"dot": 0}

@@ -159,10 +159,13 @@ def test_what_an_update_needs_is_installed_and_a_moved_folder_is_installed_anew(
     assert any("install.py" in line for line in make("lab", folder=tmp_path))
 
 
+WORKFLOW = r"`\.github/workflows/\w+\.yml`.*?```yaml\n(.*?)```"  # GitHub looks nowhere else
+
+
 @needs_make
 @pytest.mark.slow
 def test_a_forks_workflow_fails_on_a_wrong_answer_with_its_hint_and_lists_progress(tmp_path):
-    block = re.search(r"```yaml\n(.*?)```", read("TEACHING.md"), re.S)[1]
+    block = re.search(WORKFLOW, read("TEACHING.md"), re.S)[1]
     (job,) = yaml.safe_load(textwrap.dedent(block))["jobs"].values()
     _, *steps = [step for step in job["steps"] if "run" in step]  # the first one installs
 
