@@ -35,7 +35,9 @@ NOTEBOOK = """
     traced = torch.jit.trace(lambda a, b: a @ b, (torch.ones(2), torch.ones(2)))
     part, wide = torch.ones(20_000_000)[:3], torch.ones(1).expand(20_000_000)
     sparse, traced_one = torch.ones(1, 1).to_sparse(), torch.ones((), requires_grad=True)
-    traced_one.backward()
+    kept = traced_one * 1
+    kept.retain_grad()
+    kept.backward()
     Vector, Sizes = NewType("Vector", torch.Tensor), TypeVarTuple("Sizes")
     sys.setrecursionlimit(10**6)
     deep = []
@@ -103,7 +105,7 @@ ANSWERS = {
     "return Dot(1)(a, b)": "correct",
     "return one() * (a @ b) if one.cache_parameters()['maxsize'] == 8 else a": "correct",
     "return two(a) / 2 * (a @ b)": "correct",
-    "return traced_one.grad * (a @ b)": "correct",
+    "return traced_one.grad * kept.grad * (a @ b)": "correct",
     "print(a); display(b); return a @ b": "hides what your code prints",
     "get_ipython().system('ls'); return a @ b": "correct",
     "return eval('Dot(1)')(a, b)": "correct",
@@ -223,6 +225,12 @@ def test_stop_ends_a_check_at_once(notebook):
         ("from nowhere import dot", True),
         ("import torch; dot = lambda a, b: a @", True),
         ("if no_such_name:\n    def dot(a, b): return a", True),
+        ("dot: object = lambda a b: a", True),
+        ("define dot(a, b): return a", True),
+        ("def other(): pass\nno_such_name\ndot = other", True),
+        ("dot = functools.partial(dot)\nno_such_name", False),
+        ("%%time\ndot = functools.partial(dot)\nno_such_name", False),
+        ("dot: object\nno_such_name", False),
         ("%%time\nno_such_name\ndef dot(a, b): return a", True),
         ("%%time\ndef dot(a, b): return a @", True),
         ("Def dot(a, b): return a", True),
@@ -246,6 +254,11 @@ def test_an_answer_whose_newest_version_did_not_run_is_not_judged(notebook, edit
     verdict = notebook("print(check(dot, 'dot'))")
     assert ("did not run (" in verdict and "_Inc" not in verdict) == told
     assert "✅" in (notebook("print(check(dot, 'dot'))") if told else verdict)
+
+
+def test_an_answer_that_the_cell_with_its_check_defines_is_judged(notebook):
+    assert notebook("no_such_name\ndef dot(a, b): return a") == "NameError"
+    assert "✅" in notebook("if True:\n    dot = lambda a, b: a @ b\nprint(check(dot, 'dot'))")
 
 
 def test_a_class_whose_newest_version_raised_an_error_is_not_judged(notebook):

@@ -22,6 +22,7 @@ import subprocess
 import sys
 import threading
 import time
+import traceback
 import types
 from multiprocessing import forkserver, resource_tracker
 
@@ -72,15 +73,18 @@ NOT_RUN = (
     "The cell with your newest version did not run ({}), so this would judge the version before. "
     "Fix that cell, run it, and then run this one."
 )
-# of a cell that is not Python: what follows def, class or import, or precedes =, in a line
-_DEFINES = r"^(?:async +)?(?i:def|class|function)\s+\w+|^(?:from\s.*\s)?import\s[ \w,.]+"
-_DEFINES += r"|(?:^|[;:] *)\w[\w, ]*(?==[^=])"
+# what a line of a cell defines that may be no Python: def dot, import dot, a, dot = or dot(a, b):
+_DEFINES = (
+    r"^(?:async +)?(?i:def|class|function)\s+(\w+)|^(?:from\s.*\s)?import\s([ \w,.]+)"
+    r"|(?:^|[;:] *)(\w[\w, ]*)=[^=]"
+    r"|^(?:>>> )?(?!if|elif|while|with|return|assert)(?:\w+ +){0,2}(\w+) *(?:\(.*?\) *)?(?::|=[^=])"
+)
 GONE = (
     "The process that judges answers has ended or does not reply. Run this cell again. If you read "
     "this again, your code ends or stops that process."
 )
 
-_one_at_a_time = threading.Lock()
+_one_at_a_time = threading.RLock()  # what is pickled may check, too
 in_process = False  # whether to judge in this very process, as the course's own tests do
 _server = None
 
@@ -193,17 +197,31 @@ def _cell_did_not_run(answer):
     error = last and (last.error_before_exec or last.error_in_exec)
     if not error:
         return None
-    code = re.sub(r"\A(?:\s*%%.*\n)+", "", last.info.raw_cell)  # without %%time, for instance
     names = {name for name, value in shell.user_ns.items() if value is answer}
     if inspect.isfunction(answer) or inspect.isclass(answer):
         names.add(answer.__name__)  # a decorator may have given it another
-    try:
-        defined = {*_bound(ast.parse(shell.transform_cell(code)))}
-    except SyntaxError:
-        defined = {*re.findall(r"\w+", " ".join(re.findall(_DEFINES, code, re.M)))}
+    if names & _defined(shell.history_manager.input_hist_raw[-1]):  # the cell that runs now
+        return None
+    code = re.sub(r"\A(?:\s*%%.*\n)+", "", last.info.raw_cell)  # without %%time, for instance
+    lines = [
+        line
+        for frame, line in traceback.walk_tb(error.__traceback__)
+        if frame.f_code.co_name == "<module>" and frame.f_globals is shell.user_ns
+    ]
+    defined = _defined(code, lines[-1] if last.error_in_exec and lines else 0)
     file = shell.compile.get_code_name(last.info.raw_cell, code, last.execution_count)
     files = {each.__code__.co_filename for each in _functions(answer)}
     return error if names & defined and file not in files else None
+
+
+def _defined(cell, line=0):
+    """Return the names that a cell's statements bind, but for those that end above a line."""
+    try:
+        code = ast.parse(get_ipython().transform_cell(cell))
+    except SyntaxError:
+        return {*re.findall(r"\w+", " ".join(map(" ".join, re.findall(_DEFINES, cell, re.M))))}
+    code.body = [each for each in code.body if each.end_lineno >= line]
+    return {*_bound(code)}
 
 
 def _bound(code):
@@ -217,7 +235,7 @@ def _bound(code):
             yield node.name
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             yield node.id
-        else:
+        elif not isinstance(node, ast.AnnAssign) or node.value:  # else it only names a type
             yield from _bound(node)
 
 

@@ -66,8 +66,12 @@ def _mentioned(answer):
 
 
 def _is_small(value):
-    with contextlib.suppress(Exception):
+    try:
         return len(_dumps(value)) <= SMALL
+    except TimeoutError:  # there is no time for the others either
+        raise
+    except Exception:
+        return False
 
 
 def _dumps(value):
@@ -119,8 +123,8 @@ class _Pickler(cloudpickle.Pickler):
                 _limit(min(stored, value.nbytes))  # an expanded tensor has more bytes than storage
                 if stored > LARGEST:  # a part of a larger one
                     return value.detach().clone().__reduce_ex__(2)
-            if type(value) in (torch.Tensor, nn.Parameter) and value.is_leaf:
-                if value.grad is not None:
+            if type(value) in (torch.Tensor, nn.Parameter):
+                if (value.is_leaf or value.retains_grad) and value.grad is not None:
                     return *value.__reduce_ex__(2), value.grad, None, None, _set_grad
         if isinstance(value, np.lib.npyio.NpzFile):  # it reads when it is asked
             file = io.BytesIO()
