@@ -61,9 +61,9 @@ def test_every_target_module_and_option_that_a_document_names_exists(document, t
         assert f'"{option}"' in read("install.py"), f"{document} names install.py {option}"
     for program, rest in re.findall(r"\b(ruff \w+|pytest)( [^`\n]*)", read(document)):
         if options := re.findall(r"--[\w-]+", rest):
-            help = [sys.executable, "-m", *program.split(), "--help"]
-            told = subprocess.run(help, cwd=tmp_path, capture_output=True, text=True).stdout
-            unknown = {*options} - {*re.findall(r"--[\w-]+", told)}
+            command = [sys.executable, "-m", *program.split(), "--help"]
+            listed = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True).stdout
+            unknown = {*options} - {*re.findall(r"--[\w-]+", listed)}
             assert not unknown, f"{document}: {program} does not know {unknown}"
 
 
