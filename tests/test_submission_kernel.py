@@ -184,10 +184,10 @@ def test_the_references_are_the_courses_attention(name, right, tolerance):
         out = result[0] if isinstance(result, tuple) else result
         off = (out - right(q.double(), k.double(), v.double(), *rest)).abs().max()
         assert off < tolerance * v.abs().max()
-        if name == "half_kernel":
+        if name == "half_kernel":  # for each block of 16 keys, a sum is rounded
             scores = q.double() @ k.double().mT / q.shape[-1] ** 0.5
             off = (result[1] - scores.logsumexp(-1)).abs().max()
-            assert off < 2**-20 * scores.abs().max().clamp(min=1)
+            assert off < 2**-24 * (16 * scores.abs().max().clamp(min=1) + len(k) / 16)
 
 
 def test_the_cubic_is_off_by_less_than_a_ten_thousandth():
