@@ -105,12 +105,12 @@ MISTAKES = [
      "−‖q − k‖² / 2.",
      ("[q, ones]", "[2 * q, ones]"), ("-squares / 2", "-squares")),
     ("length not squared",
-     "You subtract ‖k‖ / 2, half the length of the key. In −‖q − k‖² / 2, the term is −‖k‖² / 2. "
-     "Square the length.",
+     "You subtract ‖k‖ / 2, half the length of the key. In −‖q − k‖² / 2, the term for the key "
+     "is −‖k‖² / 2. Square the length.",
      ("squares = k.square().sum(dim=-1, keepdim=True)", "squares = k.norm(dim=-1, keepdim=True)")),
     ("length subtracted",
-     "You subtract the length of the key. In −‖q − k‖² / 2, the term is −‖k‖² / 2. Subtract half "
-     "of the squared length.",
+     "You subtract the length of the key. In −‖q − k‖² / 2, the term for the key is −‖k‖² / 2. "
+     "Subtract half of the squared length.",
      ("-squares / 2", "-k.norm(dim=-1, keepdim=True)")),
     ("squares averaged",
      "You use the mean of the squared entries. ‖k‖² is the sum of these squares, so use sum "
@@ -141,13 +141,15 @@ MISTAKES = [
      "q·k.",
      ("[q, ones]", "[2 * q, ones]")),
     ("keys divided by root 2",
-     "Your q·k is divided by √2, but your ‖k‖² / 2 is not. Divide neither q nor k.",
+     "Your q·k is divided by √2, but your ‖k‖² / 2 is not. In −‖q − k‖² / 2, q·k is not divided "
+     "by anything. Divide neither q nor k.",
      ("[k, -sq", "[k / 2**0.5, -sq")),
     ("divided by root d",
      "Your exponent is −‖q − k‖² / (2 √d). It should be −‖q − k‖² / 2, so do not divide by √d.",
      ("[q, ones], dim=-1)", "[q, ones], dim=-1) / q.shape[-1] ** 0.5")),
     ("product divided by root d",
-     "Your q·k is divided by √d, but your ‖k‖² / 2 is not. Divide neither of the two.",
+     "Your q·k is divided by √d, but your ‖k‖² / 2 is not. In −‖q − k‖² / 2, q·k is not divided "
+     "by anything. Do not divide q·k by √d.",
      ("[q, ones]", "[q / q.shape[-1] ** 0.5, ones]")),
     ("cosines",
      "Your queries and keys have length 1, so only their directions count. But the distance also "
@@ -170,10 +172,12 @@ MISTAKES = [
      "multiply by √d.",
      ("[q, ones], dim=-1)", "[q, ones], dim=-1) * q.shape[-1] ** 0.5")),
     ("product multiplied by root d",
-     "Your q·k is multiplied by √d, but your ‖k‖² / 2 is not. Multiply neither of the two.",
+     "Your q·k is multiplied by √d, but your ‖k‖² / 2 is not. soft_lookup does not divide its "
+     "scores, so do not multiply q·k by √d.",
      ("[q, ones]", "[q * q.shape[-1] ** 0.5, ones]")),
     ("square quartered",
-     "You subtract ‖k‖² / 4. In −‖q − k‖² / 2, the term is −‖k‖² / 2. Subtract ‖k‖² / 2.",
+     "You subtract ‖k‖² / 4. In −‖q − k‖² / 2, the term for the key is −‖k‖² / 2. Subtract ‖k‖² "
+     "/ 2.",
      ("-squares / 2", "-squares / 4")),
     ("square subtracted from every entry",
      "You subtract ‖k‖² / 2 from every entry of the key. Append −‖k‖² / 2 to the key as a new "

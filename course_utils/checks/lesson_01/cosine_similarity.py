@@ -141,9 +141,9 @@ MISTAKES = [
      "with dim=-1.",
      "torch.nn.functional.normalize(q, dim=-2) @ torch.nn.functional.normalize(k, dim=-2).mT"),
     ("length along dimension 1",
-     "Your result is correct for matrices, but with leading dimensions your lengths are "
-     "computed along dimension 1. You get this result if you use norm(dim=1), or F.normalize "
-     "without dim. Write dim=-1.",
+     "Your result is correct for matrices, but with leading dimensions your lengths are computed "
+     "along dimension 1, which is not the last dimension there. You get this result if you use "
+     "norm(dim=1), or F.normalize with dim=1 or without dim. Write dim=-1.",
      ("q.norm(dim=-1, keepdim=True).clamp(min=1)", "q.norm(dim=1, keepdim=True).clamp(min=1e-9)"),
      ("k.norm(dim=-1, keepdim=True).clamp(min=1)", "k.norm(dim=1, keepdim=True).clamp(min=1e-9)")),
     ("zero vector has a direction",
@@ -170,8 +170,8 @@ MISTAKES = [
      "(q * k).sum(dim=-1) / (q.norm(dim=-1) * k.norm(dim=-1)).clamp(min=1e-8)"),
     ("normalized along dimension 1",
      "Your result is correct for matrices, but with leading dimensions your vectors are "
-     "normalized along dimension 1. You get this result if you use F.normalize without dim. "
-     "Write dim=-1.",
+     "normalized along dimension 1, which is not the last dimension there. You get this result "
+     "if you use F.normalize with dim=1, or without dim (the default is 1). Write dim=-1.",
      "torch.nn.functional.normalize(q, dim=1) @ torch.nn.functional.normalize(k, dim=1).mT"),
     ("absolute cosines",
      "Your result is the absolute value of the cosine. Vectors in opposite directions must have "

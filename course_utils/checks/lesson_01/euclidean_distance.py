@@ -130,8 +130,8 @@ MISTAKES = [
      "differences instead of their mean.",
      (".sqrt()", ".div(q.shape[-1]).sqrt()")),
     ("negative distance",
-     "Your result is the negative distance. A distance is never negative, so remove the minus "
-     "sign.", ("return squares", "return -squares")),
+     "Your result is the negative of the distance. A distance is never negative, so remove the "
+     "minus sign.", ("return squares", "return -squares")),
     ("added before squaring",
      "You add up the differences before you square them, so positive and negative differences "
      "cancel. Square each difference first, then add. Multiplied out, the distance is √(‖q‖² + "
@@ -144,8 +144,8 @@ MISTAKES = [
      "(q.norm(dim=-1)[..., :, None] - k.norm(dim=-1)[..., None, :]).abs()"),
     ("row minus row",
      "Your code compares row i of q only with row i of k. Compare every query with every key. "
-     "Squared norms of shape (..., L, 1) for the queries and (..., 1, S) for the keys broadcast "
-     "to every pair.",
+     "Give the squared lengths of the queries shape (..., L, 1) and those of the keys shape "
+     "(..., 1, S). Their sum then has shape (..., L, S), one number for each pair.",
      "(q - k).norm(dim=-1)"),
     ("key square missing",
      "Your result leaves out ‖k‖². Add ‖k‖²: ‖q − k‖² = ‖q‖² + ‖k‖² − 2 q·k.",
@@ -175,21 +175,21 @@ MISTAKES = [
      "also depends on the lengths, so do not normalize q and k. Return √(‖q‖² + ‖k‖² − 2 q·k).",
      "(2 - 2 * F.normalize(q, dim=-1) @ F.normalize(k, dim=-1).mT).clamp(min=0).sqrt()"),
     ("each centered by its own mean",
-     "Your result is what you get if you subtract the mean of the queries from q, and the mean "
-     "of the keys from k. Distances stay the same only if both are shifted by the same vector. "
-     "Subtract the mean of the keys from both, or subtract nothing.",
+     "You get this result if you subtract the mean of the queries from q, and the mean of the "
+     "keys from k. Distances stay the same only if both are shifted by the same vector. Subtract "
+     "the mean of the keys from both, or subtract nothing.",
      ("    q_squares",
       "    q, k = q - q.mean(dim=-2, keepdim=True), k - k.mean(dim=-2, keepdim=True)\n"
       "    q_squares")),
     ("only the keys centered",
-     "Your result is what you get if you subtract the mean of the keys from k, but not from q. "
-     "Distances stay the same only if both are shifted by the same vector. Subtract this mean "
-     "from q as well.",
+     "You get this result if you subtract the mean of the keys from k, but not from q. Distances "
+     "stay the same only if both are shifted by the same vector. Subtract this mean from q as "
+     "well.",
      ("    q_squares", "    k = k - k.mean(dim=-2, keepdim=True)\n    q_squares")),
     ("only the queries centered",
-     "Your result is what you get if you subtract the mean of the queries from q, and nothing "
-     "from k. Distances stay the same only if both are shifted by the same vector. Subtract the "
-     "mean of the keys from both, or subtract nothing.",
+     "You get this result if you subtract the mean of the queries from q, and nothing from k. "
+     "Distances stay the same only if both are shifted by the same vector. Subtract the mean of "
+     "the keys from both, or subtract nothing.",
      ("    q_squares", "    q = q - q.mean(dim=-2, keepdim=True)\n    q_squares")),
 ]  # fmt: skip
 

@@ -97,13 +97,14 @@ MISTAKES = [
      "(measure != 'cosine') | (k != 0).any(dim=-1)[..., None, :], -torch.inf)")),
     ("cosines along dimension 1",
      "Your cosine is correct for matrices, but with leading dimensions the lengths are computed "
-     "along dimension 1. You get this result if you use F.normalize without dim. Use dim=-1.",
+     "along dimension 1, which is not the last dimension there. You get this result if you use "
+     "norm(dim=1), or F.normalize with dim=1 or without dim. Use dim=-1.",
      ("MEASURES[measure](q, k)", "(q / q.norm(dim=1, keepdim=True) @ (k / k.norm(dim=1, "
       "keepdim=True)).nan_to_num().mT) if measure == 'cosine' else MEASURES[measure](q, k)")),
     ("keys along dimension 1",
      "Your cosine is correct for matrices, but with leading dimensions the lengths of the keys "
-     "are computed along dimension 1. You get this result if you use F.normalize without dim. Use "
-     "dim=-1.",
+     "are computed along dimension 1, which is not the last dimension there. You get this result "
+     "if you use norm(dim=1), or F.normalize with dim=1 or without dim. Use dim=-1.",
      ("MEASURES[measure](q, k)", "q @ F.normalize(k, dim=1).mT if measure == 'cosine' else "
       "MEASURES[measure](q, k)")),
     ("absolute differences",
@@ -165,9 +166,9 @@ MISTAKES = [
      ("MEASURES[measure](q, k)", "q @ k.mT - k.square().sum(dim=-1)[..., None, :] "
       "if measure == 'euclidean' else MEASURES[measure](q, k)")),
     ("eps in the cosine",
-     "For cosine, you prefer a long key to a short key with a better direction. If you add a "
-     "small number to a length, or limit a length from below, that number is too large for keys "
-     "as short as 0.001. Divide each key by its own length, and only a zero key by 1, as in 1.3.",
+     "For cosine, your result is a long key although a short key has a better direction. If you "
+     "add a constant to the lengths, or clamp them, the constant is too large for keys as short "
+     "as 0.001. Divide each key by its own length, and only a zero key by 1, as in 1.3.",
      ("MEASURES[measure](q, k)", "q @ (k / (k.norm(dim=-1, keepdim=True) + 0.01)).mT "
       "if measure == 'cosine' else MEASURES[measure](q, k)")),
 ]  # fmt: skip

@@ -56,7 +56,7 @@ MISTAKES = [
      "dim.",
      ("dim=-1", "dim=0 if scores.ndim == 3 else 1")),
     ("scaled scores, and softmax over dimension 1",
-     "There are two mistakes. First, your scores are divided by √d. Use the plain products. "
+     "There are two mistakes. First, your scores are divided by √d. Use the plain dot products. "
      "Second, your softmax runs along dimension 1, as in the given code. Try q of shape (2, 5, "
      "4) and k of shape (2, 7, 4). Find the dimension along which the weights of one query must "
      "sum to 1, and run the softmax along it.",
