@@ -145,8 +145,7 @@ MISTAKES = [
      (DIVISOR, "distances.std()")),
     ("divided by the measured mean variance",
      "Your scores are divided by the square root of their measured variance, averaged over the "
-     "queries. The divisor may depend only on d_k. Write the divisor as a formula that gives "
-     "this value at every width.",
+     "queries. The divisor may depend only on d_k. Write a formula in d_k for this square root.",
      (DIVISOR, "distances.var(dim=-1).mean() ** 0.5")),
     ("measured for each query",
      "Your scores are divided by the measured standard deviation of each query's scores. This "

@@ -64,14 +64,15 @@ SHORT = (
 )
 MISTAKES = [
     ("zero keys forbidden",
-     "Your result is right, except that a key of zeros gets weight 0. Its cosine with every query "
-     "is 0, which is a score like any other. Keep this key in the softmax.",
+     "Your result is right, except for a zero key, which gets weight 0. Its cosine with every "
+     "query is 0, which is a score like any other. Keep this key in the softmax.",
      ("weights = scores.softmax",
       "scores = scores.masked_fill(~k.any(dim=-1)[..., None, :], -torch.inf)\n"
       "    weights = scores.softmax")),
     ("zero output for a zero query",
-     "Your result is right, except that the output of a query of zeros is 0. All its cosines are "
-     "0, so its weights are uniform. For this query, return the mean of the values.",
+     "Your result is right, except for a zero query, where your output is 0. All cosines of "
+     "this query are 0, so its weights are uniform. For this query, return the mean of the "
+     "values.",
      ("return weights @ v", "return weights * q.any(dim=-1)[..., None] @ v")),
     ("squared distance of unit vectors",
      "Your scores are too large by a factor of 2: they are 2 · cosine / temperature. Leave out "

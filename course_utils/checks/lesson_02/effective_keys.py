@@ -74,8 +74,8 @@ MISTAKES = [
      "Your results are too small by exactly 1. If you use torch.expm1, use torch.exp instead.",
      (".exp()", ".expm1()")),
     ("number of all keys",
-     "Your result is S, the number of all keys, whatever their weights are. If one key has all "
-     "the weight, the result must be 1. Return e^H.",
+     "Your result is always S, the number of all keys, whatever their weights are. If one key "
+     "has all the weight, the result must be 1. Return e^H.",
      (".exp()", ".mul(0).add(weights.shape[-1])")),
     ("one plus the entropy",
      "Your result is 1 + H. If S keys have equal weights, this gives 1 + ln S instead of S. "

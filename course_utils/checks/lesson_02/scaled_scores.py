@@ -64,8 +64,8 @@ MISTAKES = [
      "which is always the last dimension. Use q.shape[-1].",
      ("q.shape[-1]", "q.shape[1]")),
     ("leading dimensions reversed",
-     "Right for matrices, but not with leading dimensions. If you use k.T, it reverses all "
-     "dimensions. Swap only the last two, with k.transpose(-2, -1).",
+     "Right for matrices, but not with leading dimensions. There, k.T, for example, reverses "
+     "all dimensions. Swap only the last two, with k.transpose(-2, -1).",
      ("k.transpose(-2, -1)", "k.permute(*reversed(range(k.ndim)))")),
     ("keys reshaped",
      "Your result is what you get if k is reshaped to (d_k, S) instead of transposed. A reshape "

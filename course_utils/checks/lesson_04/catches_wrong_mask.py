@@ -143,28 +143,28 @@ MISTAKES = [
      "shape. Assert that every entry equals j <= i + S - L.",
      (EQUAL, "mask.shape == (L, S)")),
     ("square alone",
-     "Your test misses masks that align the first query with the first key, because it tries only "
-     "L = S. Try S > L too, also with a single query (L = 1) and with up to 12 keys.",
+     "Your test misses masks that align the first query with the first key. Perhaps it tries "
+     "only L = S. Try S > L too, also with a single query (L = 1) and with up to 12 keys.",
      (SIZES, "[(3, 3), (5, 5), (6, 6)]")),
     ("one size written out",
-     "Your test misses code that is right only for L = S = 5, because it tries no other size. Try "
-     "several sizes: L = S, S > L, a single query (L = 1), at least four queries, and up to 12 "
-     "keys.",
+     "Your test misses code that is right only for L = S = 5. Perhaps it tries no other size. "
+     "Try several sizes: L = S, S > L, a single query (L = 1), at least four queries, and up to "
+     "12 keys.",
      (SIZES, "[(5, 5)]")),
     ("one size alone",
-     "Your test misses code that is wrong only at other sizes, because it tries only one. Try "
-     "several sizes: L = S, S > L, a single query (L = 1), at least four queries, and up to 12 "
-     "keys.", (SIZES, "[(3, 5)]")),
+     "Your test misses code that is wrong only at some sizes. Perhaps it tries only one size. "
+     "Try several sizes: L = S, S > L, a single query (L = 1), at least four queries, and up to "
+     "12 keys.", (SIZES, "[(3, 5)]")),
     ("two queries alone",
-     "Your test misses code that is wrong only in rows between the first and the last, because "
-     "with L = 2 there are none. Try several sizes: L = S, S > L, a single query (L = 1), at "
-     "least four queries, and up to 12 keys.", (SIZES, "[(2, 3), (2, 4)]")),
+     "Your test misses code that is wrong only in rows between the first and the last. Perhaps "
+     "it tries only L = 2, where there are none. Try several sizes: L = S, S > L, a single "
+     "query (L = 1), at least four queries, and up to 12 keys.", (SIZES, "[(2, 3), (2, 4)]")),
     ("only the future",
-     "Your test misses masks that allow too little, because it checks only that the future is "
+     "Your test misses masks that allow too little. Perhaps it checks only that the future is "
      "forbidden. Assert also that the past is allowed.",
      (EQUAL, "not mask[~right].any()")),
     ("only the past",
-     "Your test misses masks that allow too much, because it checks only that the past is "
+     "Your test misses masks that allow too much. Perhaps it checks only that the past is "
      "allowed. Assert also that the future is forbidden, and try a single query too (L = 1).",
      FEW, (EQUAL, "mask[right].all()")),
     ("only counts",

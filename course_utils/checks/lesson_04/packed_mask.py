@@ -55,9 +55,10 @@ def blocks_of_sorted_ids(ids):
 
 
 ONE_HOT = (
-    "Right for some inputs, but your code fails for others. If you use one_hot, it needs ids in "
-    "int64 that are 0 or more, and a column for each number up to the largest id. Here, ids can "
-    "be any integers. Compare all pairs of ids with ==."
+    "Right for some ids, but for others your code stops with an error. one_hot, for example, "
+    "accepts only int64 ids of 0 or more. It makes a column for every number up to the largest "
+    "id, which can be far too many. Here, ids can be any integers. Compare all pairs of ids "
+    "with ==."
 )
 MISTAKES = [
     *other_kinds(packed_mask),

@@ -94,7 +94,8 @@ MISTAKES = [
      ("[:, None, None, :]", "[:, None, None, :].flip(0)")),
     ("right padding, flipped over the batch",
      "Your mask is for right padding, and the sequences are in reverse order. If you use flip, "
-     "flip the keys, which are the last dimension, and not dimension 0, which is the batch.",
+     "do not flip `lengths` or dimension 0 of the mask, which is the batch. Flip the last "
+     "dimension of the mask, which holds the keys.",
      ("positions >= S - lengths", "positions < lengths.flip(0)")),
     ("all shifted as the shortest", ONE_ROLL.format("shortest"),
      lambda lengths, S: rolled(lengths, S, torch.min)),

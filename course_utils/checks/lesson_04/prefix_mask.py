@@ -65,8 +65,8 @@ MISTAKES = [
      "Use each sequence's own prefix.",
      ("prefix[:, None, None, None]", "prefix.cumsum(0)[:, None, None, None]")),
     ("prefix at the end",
-     "Your mask opens the *last* keys to every query, as many as the prefix is long. The prefix is "
-     "the first keys. Allow the keys j < prefix.",
+     "Your mask opens the *last* keys to every query, as many as the prefix is long. The prefix "
+     "consists of the first keys. Allow the keys j < prefix.",
      ("j < prefix[:, None, None, None]", "j >= L - prefix[:, None, None, None]")),
     ("joined by exclusive or",
      "Your mask forbids a key that both the causal mask and the prefix allow, as happens with ^. "
@@ -112,8 +112,8 @@ MISTAKES = [
      ("causal |", "causal &")),
     ("diagonal moved",
      "In your mask, each query also sees the next `prefix` keys, as if the prefix length were "
-     "added to i. But the prefix is the first keys of the sequence. Allow a key if j <= i or j < "
-     "prefix.",
+     "added to i. But the prefix consists of the first keys of the sequence. Allow a key if j "
+     "<= i or j < prefix.",
      ("causal | in_prefix", "j <= i + prefix[:, None, None, None]")),
     ("itself forbidden",
      "In your mask, a token after the prefix does not see itself. Allow the diagonal of the "

@@ -8,7 +8,6 @@ from course_utils.checks.inputs import Results, Shapes, normals
 from course_utils.checks.shared_hints import (
     DIVIDED_BY_D_K,
     MASK_INVERTED,
-    MASK_NOT_USED,
     NOT_SCALED,
 )
 
@@ -122,16 +121,16 @@ def one_mask_for_each_head(q, k, v, k_prefix, v_prefix, mask):
 
 MISTAKES = [
     ("plain average",
-     "Your result is the plain mean of the two parts' outputs. The part with the larger sum of "
-     "exponentials must count more. Merge the outputs as in 3.7.",
+     "Your result is the plain mean of the two parts' outputs. Each part must count in "
+     "proportion to its sum of exponentials. Merge the outputs as in 3.7.",
      (JOINED, f"(a @ v_prefix / {ALONE[0]} + (b @ v / {ALONE[1]}).nan_to_num(0)) / 2")),
     ("outputs added",
      "Your result is the sum of the two parts' outputs, each divided by its own sum of "
      "exponentials. Weight the outputs before you add them, as in 3.7.",
      (JOINED, f"a @ v_prefix / {ALONE[0]} + (b @ v / {ALONE[1]}).nan_to_num(0)")),
     ("weighted by the number of keys",
-     "You weight the output of each part by its number of keys. The part with the larger sum of "
-     "exponentials must count more. Merge the outputs as in 3.7.",
+     "You weight the output of each part by its number of allowed keys. Each part must count in "
+     "proportion to its sum of exponentials. Merge the outputs as in 3.7.",
      ("    total =", "    n, P = mask.sum(dim=-1, keepdim=True), k_prefix.shape[1]\n    total ="),
      (JOINED, f"(P * {OF_THE_TWO[0]} + n * {OF_THE_TWO[1]}) / (P + n)")),
     ("log-sum-exps for weights",
@@ -168,20 +167,20 @@ MISTAKES = [
      "the two maxima.",
      ("torch.maximum(common.amax(dim=-1), own.amax(dim=-1))", "own.amax(dim=-1)")),
     ("a maximum of 0 at least",
-     "Your result is NaN if all scores of a query are in the hundreds below 0. If your maximum is "
-     "never below 0, all exponentials underflow to 0, and 0 / 0 is NaN. Subtract the largest "
+     "Your result is NaN if all scores of a query are far below 0 (say, −900). If your maximum "
+     "is never below 0, all exponentials underflow to 0, and 0 / 0 is NaN. Subtract the largest "
      "score, however low it is.",
      ("own.amax(dim=-1))[..., None]", "own.amax(dim=-1)).clamp(min=0)[..., None]")),
     ("a maximum of 0 for an empty row",
      "Your result is NaN for a query that sees none of its own sequence, if the prefix's scores "
-     "are in the hundreds below 0. If you take 0 as the maximum over no keys, all exponentials "
-     "underflow to 0, and 0 / 0 is NaN. Leave this maximum at −inf. The larger of the two maxima "
-     "is always finite.",
+     "are far below 0 (say, −900). If you take 0 as the maximum over no keys, all exponentials "
+     "underflow to 0, and 0 / 0 is NaN. Leave this maximum at −inf. The larger of the two "
+     "maxima is always finite.",
      ("own.amax(dim=-1))[..., None]", "own.amax(dim=-1).nan_to_num(neginf=0))[..., None]")),
     ("NaN for queries without keys of their own",
-     "Your result is NaN for a query that sees none of its own sequence. For example, softmax "
-     "over −inf alone is NaN. But the query still sees the prefix. Set the output of the "
-     "sequence's part to 0 for this query, and its weight too.",
+     "Your result is NaN for a query that sees none of its own sequence. If you apply softmax "
+     "to a row of −inf, all its weights are NaN. But the query still sees the prefix. For this "
+     "query, set the output of the sequence's part to 0, and give this part weight 0.",
      ("own.amax(dim=-1))[..., None]", "own.amax(dim=-1))[..., None] "
       "+ 0 * own.softmax(dim=-1).sum(dim=-1, keepdim=True)")),
     ("zeros for queries without keys of their own",
@@ -231,7 +230,10 @@ MISTAKES = [
      "Your queries attend only to the prefix. Each query must also attend to its own sequence's "
      "keys and values, where the mask allows it, with one softmax over both parts.",
      (JOINED, f"a @ v_prefix / {ALONE[0]}")),
-    ("the mask is not used", MASK_NOT_USED, (".masked_fill(~mask, -torch.inf)", "")),
+    ("the mask is not used",
+     "Your result is the one without a mask. Apply the mask to the scores of the sequence's own "
+     "keys, before the exponentials.",
+     (".masked_fill(~mask, -torch.inf)", "")),
     ("mask inverted", MASK_INVERTED, ("~mask", "mask")),
     ("a causal mask whatever the mask says",
      "You use a causal mask of your own. Use the mask that is passed in.",
@@ -276,9 +278,9 @@ MISTAKES = [
       for note, n in (("", "k.shape[-2]"),
                       (", of allowed keys", "mask.sum(-1, keepdim=True).clamp(min=1)"))],
     ("filled with too little",
-     "Right, unless all scores of a query are in the hundreds below 0. There, forbidden keys get "
-     "weight, as if forbidden scores were filled with a larger number, such as −100. Fill "
-     "forbidden scores with −inf.",
+     "Right, unless all scores of a query are far below 0 (say, −900). Then forbidden keys get "
+     "weight, as if you had filled forbidden scores with a number such as −100, which is larger "
+     "than these scores. Fill forbidden scores with −inf.",
      ("~mask, -torch.inf", "~mask, -100")),
     ("keys of the prefix's first head",
      "You get this result if every head uses head 0's prefix keys. Give each head its own: `q @ "
@@ -301,15 +303,15 @@ MISTAKES = [
     ("scores not scaled", NOT_SCALED, ("** -0.5", "** 0")),
     ("divided by d_k", DIVIDED_BY_D_K, ("** -0.5", "** -1")),
     ("one part not scaled",
-     "The sequence's scores are divided by √d_k, but the prefix's scores are not. Divide the "
-     "prefix's scores by √d_k too, because both parts share one softmax.",
+     "The scores of the sequence's own keys are divided by √d_k, but the prefix's scores are "
+     "not. Divide the prefix's scores by √d_k too, because both parts share one softmax.",
      ("k_prefix.mT * scale", "k_prefix.mT")),
     ("own part not scaled",
-     "The prefix's scores are divided by √d_k, but the sequence's scores are not. Divide the "
-     "sequence's scores by √d_k too, because both parts share one softmax.",
+     "The prefix's scores are divided by √d_k, but the scores of the sequence's own keys are "
+     "not. Divide them by √d_k too, because both parts share one softmax.",
      ("k.mT * scale", "k.mT")),
     ("sequence scaled twice",
-     "The sequence's scores are divided by √d_k twice. Divide them once.",
+     "The scores of the sequence's own keys are divided by √d_k twice. Divide them once.",
      ("k.mT * scale", "k.mT * scale * scale")),
     ("prefix scaled twice",
      "The prefix's scores are divided by √d_k twice. Divide them once.",
