@@ -58,8 +58,8 @@ MISTAKES = [
     ("W normalized", "You normalize the rows of W before you multiply. Only x is normalized, and "
      "`rms_norm` does that. Leave the rows as they are.",
      "W / (W.square().mean(dim=-1, keepdim=True) + 1e-5).sqrt() * weight"),
-    ("twice", "You multiply by the weight twice. Multiply each column by the matching entry "
-     "of the weight once.", "W * weight * weight"),
+    ("twice", "You multiply by the weight twice. Multiply each column only once by the "
+     "matching entry of the weight.", "W * weight * weight"),
     ("matrix on the left", "Your result is diag(weight) @ W, which multiplies the rows. The weight "
      "belongs to the columns. Put the diagonal matrix on the right of W.", "weight.diag() @ W"),
     ("W transposed first", "You multiply the columns of W.T, which belong to the outputs. The "

@@ -84,9 +84,9 @@ ABOVE = (
     "starting with the most probable token, until their sum reaches top_p."
 )
 AGAIN = (
-    "You apply softmax to probabilities, which makes them more equal. If it includes "
-    "zeros for tokens outside the nucleus, these get a share too, because e^0 is 1. Divide the "
-    "probabilities of the nucleus by their sum instead."
+    "You apply softmax to probabilities, which makes them more equal. If the "
+    "softmax includes zeros for tokens outside the nucleus, these tokens get a share too, because "
+    "e^0 is 1. Divide the probabilities of the nucleus by their sum instead."
 )
 ZERO = (
     "For T = 0, logits / T is infinite. Softmax then computes inf − inf, which is NaN. Return the "
