@@ -219,7 +219,8 @@ MISTAKES = [
     ("layer norm twice", "Your norms subtract the mean, as layer norm does. Use rms_norm.",
      ('rms_norm(x, w["norm_1"])', 'F.layer_norm(x, x.shape[-1:], w["norm_1"])'),
      ('rms_norm(x, w["norm_2"])', 'F.layer_norm(x, x.shape[-1:], w["norm_2"])')),
-    ("not scaled", "Your scores are not scaled. Divide them by √d_k, as `attention` does.",
+    ("not scaled", "Your scores are not scaled. Divide them by √d_k, as `attention` does by "
+     "default.",
      ("attention(q, k, v, causal_mask(len(at)))",
       "attention(q, k, v, causal_mask(len(at)), scale=1.0)")),
 ]  # fmt: skip

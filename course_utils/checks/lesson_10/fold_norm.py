@@ -35,29 +35,31 @@ MISTAKES = [
      "Your result is right, except where W is square. There you multiply the rows. Always multiply "
      "the columns.",
      (ALL, "W * (weight[:, None] if W.shape[0] == W.shape[1] else weight)")),
-    ("divided", "You divide the columns by the weight. The norm multiplies by the weight, and now "
-     "W′ must do that. Multiply the columns.", "W / weight"),
+    ("divided", "You divide the columns by the weight. The norm multiplies by the weight, and W′ "
+     "must now do this. Multiply each column by the matching entry of the weight.", "W / weight"),
     ("weight added", "You add the weight to each row of W. The norm multiplies by the weight, and "
-     "now W′ must do that. Multiply each column by its entry of the weight.", "W + weight"),
+     "W′ must now do this. Multiply each column of W by the matching entry of the weight.",
+     "W + weight"),
     ("one added to the weight", "You multiply by 1 + weight, as the norms of some other models do. "
      "This norm multiplies by the weight itself. Do not add 1.", "W * (1 + weight)"),
     ("one number for all", "You multiply all of W by one number, the mean of the weight. The norm "
-     "multiplies each entry of x by its own weight. Multiply each column of W by its own entry of "
-     "the weight.", "W * weight.mean()"),
+     "multiplies each entry of x by its own weight. Multiply each column of W by the matching "
+     "entry of the weight.", "W * weight.mean()"),
     ("multiplied out", "Your result is the vector W @ weight. W′ must be a matrix with the shape "
-     "of W. Multiply each column of W by its entry of the weight, and do not add the columns up.",
+     "of W. Multiply each column of W by the matching entry of the weight, and do not add the "
+     "columns up.",
      "W @ weight"),
     ("columns transposed", "Your numbers are right, but your matrix is transposed. Return it with "
      "the shape of W, (d_out, d_model).", "(W * weight).T"),
     ("W as it was", "Your result is W itself. With a weight of ones in the norm, the products "
-     "would change. Multiply each column of W by its entry of the weight.", "W + 0"),
+     "would change. Multiply each column of W by the matching entry of the weight.", "W + 0"),
     ("sign lost", "You multiply by the absolute value of the weight. A negative weight must flip "
      "the sign of its column. Multiply by the weight as it is.", "W * weight.abs()"),
     ("W normalized", "You normalize the rows of W before you multiply. Only x is normalized, and "
      "`rms_norm` does that. Leave the rows as they are.",
      "W / (W.square().mean(dim=-1, keepdim=True) + 1e-5).sqrt() * weight"),
-    ("twice", "You multiply by the weight twice. Multiply each column by its entry of the weight "
-     "once.", "W * weight * weight"),
+    ("twice", "You multiply by the weight twice. Multiply each column only once by the "
+     "matching entry of the weight.", "W * weight * weight"),
     ("matrix on the left", "Your result is diag(weight) @ W, which multiplies the rows. The weight "
      "belongs to the columns. Put the diagonal matrix on the right of W.", "weight.diag() @ W"),
     ("W transposed first", "You multiply the columns of W.T, which belong to the outputs. The "
@@ -67,7 +69,7 @@ MISTAKES = [
      "applied to the output of the norm. Multiply each column as a whole.",
      "torch.cat([W[:1] * weight, W[1:]])"),
     ("only the first column scaled", "You multiply only the first column of W. Multiply each "
-     "column by its own entry of the weight.",
+     "column by the matching entry of the weight.",
      "torch.cat([W[:, :1] * weight[:1], W[:, 1:]], dim=1)"),
     ("weight reversed", "Your columns are multiplied by the weight in reverse order. Multiply "
         "column i of W by entry i of the weight.", "W * weight.flip(0)"),

@@ -358,8 +358,8 @@ MISTAKES = [
      "padding. Set the scores of later tokens and of padding to −∞.",
      (RETURN, "scores = q @ k.mT / q.shape[-1] ** 0.5 - 10 * ~mask\n"
               "        return scores.softmax(dim=-1) @ v, None")),
-    ("texts in place of heads", "Your mask has the shape (B, 1, S), so its B stands where the "
-     "scores (B, H, L, S) have their heads. Give it the shape (B, 1, 1, S).",
+    ("texts in place of heads", "Your padding mask has the shape (B, 1, S), so its B aligns with "
+     "the heads of the scores (B, H, L, S). Give it the shape (B, 1, 1, S).",
      (THERE, "there = torch.arange(k.shape[-2]) >= missing[:, None, None]")),
     ("the default base", "Your `rotate` uses the default base of `rotary`, 10,000. This model "
      "needs base=100_000. Pass it to `rotary`.",

@@ -76,16 +76,17 @@ BEYOND = (
     "before u, and then {}. In this case, return the last token of the nucleus."
 )
 REACHES = (
-    "You leave out the token with which the cumulative probability reaches top_p. This token "
-    "belongs to the nucleus. Keep it."
+    "You leave out the token that brings the sum to top_p. This token belongs to the nucleus. Keep "
+    "it."
 )
 ABOVE = (
     "You keep each token whose own probability is above a limit. Add up the probabilities instead, "
     "starting with the most probable token, until their sum reaches top_p."
 )
 AGAIN = (
-    "You apply softmax to probabilities, which makes them more equal. Divide the probabilities of "
-    "the nucleus by their sum instead."
+    "You apply softmax to probabilities, which makes them more equal. If the "
+    "softmax includes zeros for tokens outside the nucleus, these tokens get a share too, because "
+    "e^0 is 1. Divide the probabilities of the nucleus by their sum instead."
 )
 ZERO = (
     "For T = 0, logits / T is infinite. Softmax then computes inf − inf, which is NaN. Return the "
@@ -146,8 +147,8 @@ MISTAKES = [
     ("the one that reaches p left out, and beyond the end", REACHES,
      (KEPT, "ordered * (before + ordered < top_p)"),
      (RANK, "(~(kept.cumsum(dim=-1) > u[:, None]))")),
-    ("one too many kept", "Your nucleus has one token too many. The token with which the sum "
-     "reaches top_p must be its last one. Leave out all tokens after it.",
+    ("one too many kept", "Your nucleus has one token too many. The token that brings the "
+     "sum to top_p must be its last one. Leave out all tokens after it.",
      (KEPT, "ordered * (torch.cat([before[:, :1], before[:, :-1]], dim=1) < top_p)")),
     ("one nucleus for all", "In your result, every row keeps as many tokens as row 0. Find "
      "the nucleus of each row separately.", (KEPT, "ordered * (before < top_p)[:1]")),
@@ -159,7 +160,7 @@ MISTAKES = [
      "nucleus.",
      (NORMALIZED, "    kept = ordered / top_p\n")),
     ("nucleus left out", "You draw from all tokens, whatever top_p is. Leave out all tokens after "
-     "the one with which the sum reaches top_p.", (KEPT, "ordered")),
+     "the one that brings the sum to top_p.", (KEPT, "ordered")),
     ("not divided by their sum", "The probabilities of your nucleus do not add up to 1, so the "
      "last token of the nucleus comes too often. Divide the probabilities by their sum.",
      (NORMALIZED, "")),
@@ -255,8 +256,9 @@ MISTAKES = [
     ("smallest nucleus for all", "In your result, all texts keep as few tokens as the text that "
      "needs the fewest. Find the nucleus of each row separately.",
      (KEPT, "ordered * (before < top_p).all(dim=0)")),
-    ("order of the first text", "You look up all ranks in the order of the first text. Each text "
-     "has its own order. Use order[b] for text b.", (LAST, "order[0, chosen]")),
+    ("order of the first text", "In every text, you turn ranks into token ids with the sorted "
+     "tokens of the first text. Each text has its own order. Use row b of the order for text b.",
+     (LAST, "order[0, chosen]")),
     ("cut to k tokens", "Your nucleus has at most a fixed number of tokens. Only top_p decides "
      "where it ends. Leave out the second limit.",
      ("before < top_p", "(before < top_p) & (torch.arange(ordered.shape[1]) < 3)")),

@@ -92,8 +92,8 @@ MISTAKES = [
     ("two's complement", "You read n as a signed number, so 8 to 15 become −8 to −1. In this "
      "format, a weight is d · (n − 8). Subtract 8 from every n.",
      (f"({JOINED}.float() - 8)", f"({JOINED}.float() + 8) .remainder(16).sub(8)")),
-    ("bytes of d swapped", "Your d is what you get if its two bytes are swapped. Read them in the "
-     "order of the block.", (SCALE, SCALE.replace("[:, :2]", "[:, [1, 0]]"))),
+    ("bytes of d swapped", "In your result, the two bytes of d are swapped. Read them in the order "
+     "in which they are stored.", (SCALE, SCALE.replace("[:, :2]", "[:, [1, 0]]"))),
     ("high half not shifted", "In your high halves, n is 16 times too large. Divide the byte "
      "by 16 with // 16, or shift it with >> 4.", ("blocks[:, 2:] // 16", "blocks[:, 2:] & 240")),
     ("signed high half", "In your high halves, n is 16 too small where it should be 8 or more. "

@@ -158,12 +158,12 @@ MISTAKES = [
      "W_k[h].",
      (QUERY, "q @ W_k[-1]")),
     ("W_k summed over heads",
-     "All of your query heads use the sum of all W_k. Each head has its own, so let query head h "
-     "use W_k[h].",
+     "All of your query heads use the sum of the heads' matrices W_k. Each head has its own "
+     "matrix, so let query head h use W_k[h].",
      (QUERY, "q @ W_k.sum(dim=0)")),
     ("mean of W_k",
-     "All of your query heads use the mean of all W_k. Each head has its own, so let query head "
-     "h use W_k[h].",
+     "All of your query heads use the mean of the heads' matrices W_k. Each head has its own "
+     "matrix, so let query head h use W_k[h].",
      (QUERY, "q @ W_k.mean(dim=0)")),
     ("first W_k for all",
      "All of your query heads use the first W_k. Each head has its own, so let query head h use "

@@ -204,7 +204,7 @@ MISTAKES = [
      (RETURN, RETURN.replace("new_lse", "(lse + sink) / 2"))),
     ("logarithm of the mean",
      "Your new lse is the logarithm of the mean of e^lse and e^sink. Return the logarithm of their "
-     "sum.",
+     "sum, as torch.logaddexp computes it.",
      (RETURN, RETURN.replace("new_lse", "new_lse - 0.6931471805599453"))),
     ("logsumexps added",
      "Your new lse is lse + sink. Add their exponentials instead, and return log(e^lse + e^sink), "
@@ -223,13 +223,15 @@ MISTAKES = [
      "one counts too. Use log(e^lse + e^sink), as torch.logaddexp computes it.",
      (NEW, "torch.maximum(lse, sink)")),
     ("sum, not its logarithm",
-     "Your second result is e^lse + e^sink. Return its logarithm.",
+     "Your second result is e^lse + e^sink. Return its logarithm, computed without exp(lse), for "
+     "example with torch.logaddexp.",
      (RETURN, RETURN.replace("new_lse", "new_lse.exp()"))),
     ("binary logarithm",
      "Your new lse is a logarithm in base 2. Use the natural logarithm.",
      (RETURN, RETURN.replace("new_lse", "new_lse / 0.6931471805599453"))),
     ("sink counted twice",
-     "Your results count the sink twice. Add e^sink to e^lse once.",
+     "Your results count the sink twice. Count it once: the new lse is torch.logaddexp(lse, "
+     "sink[:, None]).",
      (NEW, "torch.logaddexp(lse, sink + 0.6931471805599453)")),
     ("powers of 2",
      "Your results use powers of 2 and a logarithm in base 2. `lse` is a natural logarithm. Use "
@@ -244,8 +246,8 @@ MISTAKES = [
      (NEW, "(lse.clamp(max=80).exp() + sink.clamp(max=80).exp()).log()"),
      (SHARE, "lse.clamp(max=80).exp() / (lse.clamp(max=80).exp() + sink.clamp(max=80).exp())")),
     ("sink subtracted",
-     "You use −sink in place of the sink. Add e^sink to e^lse, for example with "
-     "torch.logaddexp(lse, sink).",
+     "You use −sink in place of the sink. Use the sink itself: the new lse is "
+     "torch.logaddexp(lse, sink[:, None]).",
      (NEW, "torch.logaddexp(lse, -sink)")),
     ("one sink for all heads",
      "All of your heads use the sink of head 0. Each head has its own. Use sink[:, None], which "
