@@ -65,8 +65,8 @@ correct solution counts, unless the exercise rules it out.
 ⏳ not attempted yet · ❌ wrong, with a hint · ✅ correct · ⚠️ not checked, with the reason"""
 DONE = """## What you have done
 
-The results of checks that you run in the `exercises` folder are saved. Here they are for all \
-lessons:"""
+The results of the checks that you run in the `exercises` folder are saved. Here is your progress \
+in all lessons:"""
 BACK = "[Back to lesson {lesson}](../notebooks/{file}) · [the solutions](../solutions/{solutions})"
 LESSON = [
     """# {lesson} · {title}
