@@ -102,7 +102,6 @@ def test_wrong_arguments_are_named(function, ranks, message):
         spawn(function, ranks)
 
 
-@pytest.mark.slow
 def test_a_notebooks_own_function_runs_with_what_it_refers_to():
     cells = [
         "import torch.distributed as dist\nfrom course_utils.distributed import spawn\n"

@@ -21,6 +21,7 @@ from stored_notebooks import ROOT
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # ranks need not import this file
 spawn = partial(spawn_within, seconds=60)  # on a busy machine
+pytestmark = pytest.mark.slow  # each test starts processes
 
 
 @pytest.fixture(scope="module")
