@@ -94,7 +94,6 @@ NOTEBOOK = """
             raise self.error
 
     spoilt, config, fatal, endless = Spoilt(), Config(), Fatal(SystemExit), Fatal(None)
-    judge_process.PICKLING = 2.0
 
     class Endless(torch.Tensor):
         def detach(self):
@@ -189,6 +188,7 @@ def notebook():
 @pytest.mark.parametrize("body", ANSWERS)
 def test_every_answer_gets_its_verdict_and_the_next_are_judged(notebook, body):
     before = notebook(STATE)
+    notebook(f"judge_process.PICKLING = {2.0 if 'endless' in body else 60.0}")
     assert notebook(f"def f(a, b):\n    {body}") == ""
     verdict = notebook("verdict = check(f, 'dot')\nprint(verdict.mistake, verdict)")
     assert ANSWERS[body] in verdict
