@@ -183,13 +183,15 @@ def test_a_row_that_no_longer_fits_breaks_itself_alone(double, change, words):
 
 def test_a_mistake_is_named_for_the_wrong_results_it_explains_not_for_the_right_ones(double):
     # On 0 and 2 the square is right as well: three results are wrong, and it explains one of them.
-    double([0.0, 0, 2, 2, 3, 4, 5], [("square", "that is the square", lambda x: x * x)])
+    cube = "cube", "Right for 0.", lambda x: x**3
+    double([0.0, 0, 2, 2, 3, 4, 5], [("square", "that is the square", lambda x: x * x), cube])
 
     def explained(results):
         return check(lambda x: results(x).get(int(x), 2 * x), "double").mistake
 
     assert explained(lambda x: {3: x * x, 4: x + 1, 5: x - 1}) is None
     assert explained(lambda x: {3: x * x, 4: x * x, 5: x}) == "square"
+    assert explained(lambda x: {3: x**3, 4: x**3, 5: x**3}) is None  # it is right for 2 as well
 
 
 def test_a_mistake_that_would_show_where_the_answer_is_right_is_not_named():

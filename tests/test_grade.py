@@ -115,8 +115,7 @@ CLASS = {
     "=1+1<script>\x1b": ({"dot": ATTACK}, [], set()),
 }
 # Layers, kernels, tests and what may not take memory: the checks run beside most of the answers
-ASKED = "03_", "04_", "05_", "06", "10b_", "13_"
-GRADED = [path for path in SOLUTIONS if path.name.startswith(ASKED)]
+GRADED = [path for path in SOLUTIONS if path.name.startswith((*"03 04 05 06 10b 13".split(),))]
 
 
 @pytest.fixture(scope="module")
@@ -384,8 +383,7 @@ def test_an_answer_may_not_pass_large_tensors_to_a_function_of_ours():
 
 
 def test_an_answer_is_found_in_another_cell_by_its_name():
-    answers = "def dot(a, b): return 1", "dot = lambda a, b: 2"
-    cells = [submissions.Cell.parsed(None, answer) for answer in answers]
+    cells = [submissions.Cell.parsed(None, each) for each in ("def dot(a): pass", "dot = len")]
     cells[1:1] = ASSIGNMENT.cells
     assert ASSIGNMENT.answered_in(cells)["dot"] == len(cells) - 1
     assert ASSIGNMENT.answered_in(cells[:1]) == {"dot": 0}
