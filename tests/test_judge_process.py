@@ -31,7 +31,7 @@ NOTEBOOK = """
     from course_utils.checks.exercise import EXERCISES
     from course_utils.checks.submission_kernel import triton
 
-    model, lock = nn.Linear(9000, 9000), threading.Lock()
+    model, lazy, lock = nn.Linear(9000, 9000), nn.LazyLinear(1), threading.Lock()
     traced = torch.jit.trace(lambda a, b: a @ b, (torch.ones(2), torch.ones(2)))
     part, wide = torch.ones(20_000_000)[:3], torch.ones(1).expand(20_000_000)
     sparse, traced_one = torch.ones(1, 1).to_sparse(), torch.ones((), requires_grad=True)
@@ -60,10 +60,8 @@ NOTEBOOK = """
 
     def turns():
         while True: time.sleep(0.01)
-
     @functools.lru_cache(maxsize=8)
     def one(): return 1
-
     @functools.singledispatch
     def two(x): return 2
 
@@ -86,7 +84,6 @@ NOTEBOOK = """
 
     class Spoilt:
         def __reduce__(self): return int, ("no number",)
-
     class Fatal:
         def __init__(self, error): self.error = error
         def __reduce__(self):
@@ -111,6 +108,7 @@ ANSWERS = {
     "from __main__ import Dot; return Dot(1)(a, b)": "correct",
     "return pickle.loads(pickle.dumps(Dot(1)))(a, b)": "correct",
     "return a @ b  # neither spoilt nor fatal": "correct",
+    "return (not isinstance(lazy, nn.LazyLinear)) + a @ b": "correct",
     "return traced(a, b)": "correct",
     "def same(x: Vector) -> Sizes: return x\n    return same(a) @ b": "correct",
     "return stored[stored.files[0]].item() * part[0].item() * (a @ b)": "correct",
@@ -152,6 +150,7 @@ ANSWERS = {
     "return config, a @ b": "uses config, which cannot be copied",
     "return endless, a @ b": "uses endless, which cannot be copied",
     "with lock: return a @ b": "uses lock, which cannot be copied",
+    "return (lambda: (lock, a @ b))()[1]": "uses lock, which cannot be copied",
 }
 RIGHT = "print(check(lambda a, b: a @ b, 'dot'))"
 STATE = "print(torch.initial_seed(), os.getcwd(), threading.enumerate(), torch.Tensor.all)"

@@ -4,39 +4,35 @@ The kernel starts a *server*, a process that imports PyTorch and then waits. For
 server has a fresh *child*. It watches the child, sends the verdict to the kernel, and kills it.
 """
 
-import ast
 import bdb
 import builtins
 import contextlib
 import ctypes
 import gc
-import inspect
 import json
 import linecache
 import multiprocessing
 import os
 import pickle
-import re
 import signal
 import subprocess
 import sys
 import threading
 import time
-import traceback
 import types
 from multiprocessing import forkserver, resource_tracker
 
 import cloudpickle
 import psutil
 import torch
-from IPython import get_ipython
 from IPython.display import display
 
 from course_utils import json_store
 from course_utils.checks import calls, errors
 from course_utils.checks.exercise import EXERCISES
 from course_utils.checks.known_results import expected
-from course_utils.checks.pickled_answer import pickled
+from course_utils.checks.newest_version import newest_version_error
+from course_utils.checks.pickled_answer import pickled, used_by
 
 SECONDS = 5.0  # of computing, for one input; the checks' own inputs take milliseconds
 PICKLING = 10.0  # seconds, for what is sent
@@ -73,12 +69,6 @@ NOT_RUN = (
     "The cell with your newest version did not run ({}), so this would judge the version before. "
     "Fix that cell, run it, and then run this one."
 )
-# what a line of a cell defines that may be no Python: def dot, import dot, a, dot = or dot(a, b):
-_DEFINES = (
-    r"^(?:async +)?(?i:def|class|function)\s+(\w+)|^(?:from\s.*\s)?import\s([ \w,.]+)"
-    r"|(?:^|[;:] *)(\w[\w, ]*)=[^=]"
-    r"|^(?:>>> )?(?!if|elif|while|with|return|assert)(?:\w+ +){0,2}(\w+) *(?:\(.*?\) *)?(?::|=[^=])"
-)
 GONE = (
     "The process that judges answers has ended or does not reply. Run this cell again. If you read "
     "this again, your code ends or stops that process."
@@ -113,7 +103,7 @@ def judge(exercise, answer):
     """Return what `judge.judge_here` returns in another process, or why it cannot be asked."""
     error = None
     with contextlib.suppress(Exception):  # whatever the answer's attributes do
-        error = _cell_did_not_run(answer)
+        error = newest_version_error(answer)
     if error:
         return "not checked", "cell did not run", NOT_RUN.format(errors.summarize(error))
     with _one_at_a_time:
@@ -121,7 +111,7 @@ def judge(exercise, answer):
         if mistake == "cannot be sent":
             what = "It"
             with contextlib.suppress(Exception):
-                for name, value in _used_by(answer):
+                for name, value in used_by(answer):
                     if _asked(exercise.name, [value])[1] == mistake:  # in a list, it is not called
                         what = f"Your code uses {name}, which"
                         break
@@ -188,68 +178,6 @@ def _verdict(reply):
         if known and isinstance(mistake, str | None) and isinstance(hint, str) and fits:
             return status, mistake, hint, *pictured
     return "wrong", CRASHES[0], CRASHES[1] + "malformed verdict"
-
-
-def _cell_did_not_run(answer):
-    """Return the error for which the cell run last, if it defines the answer, did not do so."""
-    shell = get_ipython()
-    last = shell and shell.last_execution_result
-    error = last and (last.error_before_exec or last.error_in_exec)
-    if not error:
-        return None
-    names = {name for name, value in shell.user_ns.items() if value is answer}
-    if inspect.isfunction(answer) or inspect.isclass(answer):
-        names.add(answer.__name__)  # a decorator may have given it another
-    if names & _defined(shell.history_manager.input_hist_raw[-1]):  # the cell that runs now
-        return None
-    code = re.sub(r"\A(?:\s*%%.*\n)+", "", last.info.raw_cell)  # without %%time, for instance
-    lines = [
-        line
-        for frame, line in traceback.walk_tb(error.__traceback__)
-        if frame.f_code.co_name == "<module>" and frame.f_globals is shell.user_ns
-    ]
-    defined = _defined(code, lines[-1] if last.error_in_exec and lines else 0)
-    file = shell.compile.get_code_name(last.info.raw_cell, code, last.execution_count)
-    files = {each.__code__.co_filename for each in _functions(answer)}
-    return error if names & defined and file not in files else None
-
-
-def _defined(cell, line=0):
-    """Return the names that a cell's statements bind, but for those that end above a line."""
-    try:
-        code = ast.parse(get_ipython().transform_cell(cell))
-    except SyntaxError:
-        return {*re.findall(r"\w+", " ".join(map(" ".join, re.findall(_DEFINES, cell, re.M))))}
-    code.body = [each for each in code.body if each.end_lineno >= line]
-    return {*_bound(code)}
-
-
-def _bound(code):
-    """Yield the names that code binds, but those of loops and inside functions and classes."""
-    for node in ast.iter_child_nodes(code):
-        if isinstance(code, ast.For | ast.comprehension) and node is code.target:
-            continue
-        if isinstance(node, ast.alias):
-            yield node.asname or node.name
-        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            yield node.name
-        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            yield node.id
-        elif not isinstance(node, ast.AnnAssign) or node.value:  # else it only names a type
-            yield from _bound(node)
-
-
-def _functions(answer):
-    """Return a function without its decorators, or the methods of a class."""
-    parts = vars(answer).values() if inspect.isclass(answer) else [inspect.unwrap(answer)]
-    return [each for each in parts if inspect.isfunction(each)]
-
-
-def _used_by(answer):
-    """Yield the name and value of each thing that an answer uses from outside."""
-    for used in map(inspect.getclosurevars, _functions(answer)):
-        named = used.nonlocals | used.globals
-        yield from ((name, value) for name, value in named.items() if value is not answer)
 
 
 # In the server

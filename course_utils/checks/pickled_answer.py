@@ -21,6 +21,7 @@ import torch
 from IPython.core.autocall import ExitAutocall
 from IPython.core.interactiveshell import InteractiveShell
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 from course_utils.checks.errors import summarize
 
@@ -63,6 +64,25 @@ def _mentioned(answer):
         words.update(re.findall(r"\w+", inspect.getsource(answer)))
     main = vars(sys.modules["__main__"])
     return {word: main[word] for word in words & {*main} if _is_small(main[word])}
+
+
+def used_by(answer):
+    """Yield the name and value of each thing that an answer uses from outside."""
+    for function in functions_of(answer):
+        named = inspect.getclosurevars(function).nonlocals
+        code = [function.__code__]
+        while code:  # also that of functions inside it
+            each = code.pop()
+            code += (inner for inner in each.co_consts if isinstance(inner, types.CodeType))
+            known = function.__globals__
+            named |= {name: known[name] for name in each.co_names if name in known}
+        yield from ((name, value) for name, value in named.items() if value is not answer)
+
+
+def functions_of(answer):
+    """Return a function without its decorators, or the methods of a class."""
+    parts = vars(answer).values() if inspect.isclass(answer) else [inspect.unwrap(answer)]
+    return [each for each in parts if inspect.isfunction(each)]
 
 
 def _is_small(value):
@@ -117,7 +137,7 @@ class _Pickler(cloudpickle.Pickler):
     """Pickles what a notebook defines, also some things that no other pickler takes."""
 
     def reducer_override(self, value):
-        if isinstance(value, torch.Tensor):
+        if isinstance(value, torch.Tensor) and not is_lazy(value):
             if value.layout == torch.strided and not value.is_meta:
                 stored = value.untyped_storage().nbytes()
                 _limit(min(stored, value.nbytes))  # an expanded tensor has more bytes than storage
