@@ -100,6 +100,7 @@ def send(way):
     return bytes_sent(run)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "way, sent",
     [
