@@ -10,7 +10,7 @@ from pathlib import Path
 from IPython import get_ipython
 
 from course_utils import json_store
-from course_utils.checks import judge_process
+from course_utils.checks import judge_process, newest_version
 from course_utils.checks.judge import check
 from course_utils.checks.progress import progress
 
@@ -19,6 +19,7 @@ __all__ = ["check", "progress"]
 for _path in sorted(Path(__file__).parent.glob("lesson_*/[!_]*.py")):  # each adds its exercise
     importlib.import_module(f"{__name__}.{_path.parent.name}.{_path.stem}")
 
+newest_version.watch()
 # elsewhere the first check does it
 if get_ipython() and json_store.working_directory().name == "exercises":
     judge_process.start()

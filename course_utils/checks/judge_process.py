@@ -105,13 +105,16 @@ def judge(exercise, answer):
     with contextlib.suppress(Exception):  # whatever the answer's attributes do
         error = newest_version_error(answer)
     if error:
-        return "not checked", "cell did not run", NOT_RUN.format(errors.summarize(error))
+        return "not checked", "cell did not run", NOT_RUN.format(error)
     with _one_at_a_time:
+        late = time.monotonic() + 2 * PICKLING
         status, mistake, hint, *pictured = _asked(exercise.name, answer)
         if mistake == "cannot be sent":
             what = "It"
             with contextlib.suppress(Exception):
                 for name, value in used_by(answer):
+                    if time.monotonic() > late:
+                        break
                     if _asked(exercise.name, [value])[1] == mistake:  # in a list, it is not called
                         what = f"Your code uses {name}, which"
                         break

@@ -4,54 +4,77 @@ After a cell with a mistake in it, a check would otherwise praise the version be
 """
 
 import ast
-import inspect
 import re
-import traceback
 
 from IPython import get_ipython
 
-from course_utils.checks.pickled_answer import functions_of
+from course_utils.checks.errors import summarize
 
 # what a line of a cell defines that may be no Python: def dot, import dot, a, dot = or dot(a, b):
 _DEFINES = (
     r"^(?:async +)?(?i:def|class|function)\s+(\w+)|^(?:from\s.*\s)?import\s([ \w,.]+)"
-    r"|(?:^|[;:] *)(\w[\w, ]*)=[^=]"
+    r"|(?:^|[;:=] *)(\w[\w, ]*)(?==[^=])"
     r"|^(?:>>> )?(?!if|elif|while|with|return|assert)(?:\w+ +){0,2}(\w+) *(?:\(.*?\) *)?(?::|=[^=])"
 )
+_values = {}  # the identity of each name's value before the cell that runs
+_failed = {}  # by name, the error of the cell that should have given it a new value
+
+
+def watch():
+    """From now on, note which cells fail, if this is a notebook."""
+    if shell := get_ipython():
+        shell.events.register("pre_run_cell", _begin)
+        shell.events.register("post_run_cell", _end)
 
 
 def newest_version_error(answer):
-    """Return the error that kept the cell run last from defining the answer anew, or None."""
+    """Return the error that kept the newest version of an answer from being defined, or None.
+
+    It is told once: whoever checks again means the version that there is.
+    """
     shell = get_ipython()
-    last = shell and shell.last_execution_result
-    error = last and (last.error_before_exec or last.error_in_exec)
-    if not error:
-        return None
-    names = {name for name, value in shell.user_ns.items() if value is answer}
-    if inspect.isfunction(answer) or inspect.isclass(answer):
-        names.add(answer.__name__)  # a decorator may have given it another
-    if names & _defined(shell.history_manager.input_hist_raw[-1]):  # the cell that runs now
-        return None
-    code = re.sub(r"\A(?:\s*%%.*\n)+", "", last.info.raw_cell)  # without %%time, for instance
-    lines = [
-        line
-        for frame, line in traceback.walk_tb(error.__traceback__)
-        if frame.f_code.co_name == "<module>" and frame.f_globals is shell.user_ns
-    ]
-    defined = _defined(code, lines[-1] if last.error_in_exec and lines else 0)
-    file = shell.compile.get_code_name(last.info.raw_cell, code, last.execution_count)
-    files = {each.__code__.co_filename for each in functions_of(answer)}
-    return error if names & defined and file not in files else None
+    names = {name for name, value in shell.user_ns.items() if value is answer} if shell else set()
+    names.add(getattr(answer, "__name__", None))  # a decorator may have given it another
+    found = [_failed.pop(name) for name in names & {*_failed} if not _is_new(name)]
+    return found[0] if found else None
 
 
-def _defined(cell, line=0):
-    """Return the names that a cell's statements bind, but for those that end above a line."""
+def _begin(_):
+    global _values
+    _values = {name: id(value) for name, value in get_ipython().user_ns.items()}
+
+
+def _end(result):
+    error = result.error_before_exec or result.error_in_exec
+    defined = _defined(result.info.raw_cell)
+    for name in defined | {*_failed}:
+        if _is_new(name) or name in defined and not error:
+            _failed.pop(name, None)
+        elif name in defined:
+            _failed[name] = summarize(error)
+
+
+def _is_new(name):
+    """Tell whether the cell that runs, or has just run, has given a name another value."""
+    missing = id(None)
+    return id(get_ipython().user_ns.get(name)) != _values.get(name, missing)
+
+
+def _defined(cell):
+    """Return the names that a cell's statements bind."""
+    cell = re.sub(r"^%%?(?:time|prun)\b *", "", cell, flags=re.M)  # the rest is Python
     try:
-        code = ast.parse(get_ipython().transform_cell(cell))
+        return {*_bound(ast.parse(get_ipython().transform_cell(cell)))}
     except SyntaxError:
-        return {*re.findall(r"\w+", " ".join(map(" ".join, re.findall(_DEFINES, cell, re.M))))}
-    code.body = [each for each in code.body if each.end_lineno >= line]
-    return {*_bound(code)}
+        lines, inside = [], False
+        for line in cell.splitlines():
+            if not line[:1].isspace():
+                inside = re.match(r"(async +)?(def|class)\b", line)
+            elif inside:
+                continue
+            lines.append(line.strip())
+        found = re.findall(_DEFINES, "\n".join(lines), re.M)
+        return {*re.findall(r"\w+", " ".join(map(" ".join, found)))}
 
 
 def _bound(code):

@@ -2,6 +2,7 @@
 
 import builtins
 import contextlib
+import dis
 import functools
 import importlib
 import inspect
@@ -74,8 +75,8 @@ def used_by(answer):
         while code:  # also that of functions inside it
             each = code.pop()
             code += (inner for inner in each.co_consts if isinstance(inner, types.CodeType))
-            known = function.__globals__
-            named |= {name: known[name] for name in each.co_names if name in known}
+            read = {i.argval for i in dis.get_instructions(each) if i.opname == "LOAD_GLOBAL"}
+            named |= {name: function.__globals__[name] for name in read & {*function.__globals__}}
         yield from ((name, value) for name, value in named.items() if value is not answer)
 
 
@@ -125,6 +126,11 @@ def _same(value):
     return value
 
 
+def _is_importable(value):
+    module = sys.modules[value.__module__]
+    return value.__module__ != "__main__" and getattr(module, value.__qualname__, None) is value
+
+
 def _cached(function, parameters):
     return functools.lru_cache(**parameters)(function)
 
@@ -164,7 +170,7 @@ class _Pickler(cloudpickle.Pickler):
             from course_utils.checks.submission_kernel import triton
 
             return triton.jit, (value.fn,)
-        if isinstance(value, functools._lru_cache_wrapper) and value.__module__ == "__main__":
+        if isinstance(value, functools._lru_cache_wrapper) and not _is_importable(value):
             return _cached, (value.__wrapped__, value.cache_parameters())
         if isinstance(value, types.ModuleType) and type(value) is not types.ModuleType:
             return importlib.import_module, (value.__name__,)  # as torch.backends.cudnn
