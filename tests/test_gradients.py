@@ -7,7 +7,7 @@ from torch import nn
 from course_utils import check
 from course_utils.checks import exercise as exercises
 from course_utils.checks import judge
-from course_utils.checks.exercise import EXERCISES, Exercise
+from course_utils.checks.exercise import EXERCISES, Exercise, NamedMistake
 from course_utils.checks.gradients import names_of_inputs
 from course_utils.checks.submission_layer import layer_outputs
 
@@ -43,6 +43,12 @@ def overwrites(x, y):
     return result
 
 
+def forges_a_mistake(x, y):
+    if x.requires_grad:  # as a student's process that is graded may
+        raise NamedMistake("forged", "", [shares(x, y)])
+    return shares(x, y)
+
+
 @pytest.mark.parametrize("differentiable", [True, False])
 @pytest.mark.parametrize(
     "answer, words",
@@ -55,10 +61,8 @@ def overwrites(x, y):
         (lambda x, y: shares(x.detach(), y), "no gradient reaches `x`"),
         (lambda x, y: shares(x, y.detach()), "no gradient reaches `y`"),
         (lambda x, y: x.exp() / x.exp().sum(-1, True).detach() * y, "the gradient of `x` is wrong"),
-        (
-            lambda x, y: torch.where(x < 9, shares(x, y), (x - x.min()).sqrt()),
-            "of `x` is NaN",
-        ),  # once
+        (lambda x, y: torch.where(x < 9, shares(x, y), (x - x.min()).sqrt()), "of `x` is NaN"),
+        (forges_a_mistake, "no gradient gets through"),
         (overwrites, "tensor that your code overwrites"),
         (lambda x, y: x.softmax(-1) * y, None),
         (lambda x, y: x.log_softmax(-1).exp() * y, None),

@@ -99,6 +99,7 @@ class Silent(Exception):
         (raises(NotImplementedError("sparse")), "wrong", None, "NotImplementedError: sparse"),
         (lambda x: x * x, "wrong", "square", "9.9 double: that is the square"),
         # its result
+        (lambda x: x * x + 1j, "wrong", None, "floating point entries, got torch.complex"),
         (lambda x: 2.06 * x.bfloat16(), "wrong", "coarse dtype", "if these are integers."),
         (lambda x: (9 - len(x)) * x - 5, "wrong", None, "expected 6 at [0, 0], got 19; 3 of 3"),
         (lambda x: type("Real", (float,), {"__float__": str})(1), "wrong", None, "type Real"),

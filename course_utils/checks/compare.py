@@ -62,6 +62,8 @@ def difference(got, expected, names="", describe=True):
         return f"expected {'a number' if is_number else 'a torch.Tensor'}, got {_kind(got)}"
     if type(got).__name__ == "CausalBias":  # to import the class takes a second
         return "expected a plain tensor, got a CausalBias, which only PyTorch's SDPA can read"
+    if got.is_complex():
+        return f"expected {family(expected)} entries, got {got.dtype}"
     values = read(got)
     if values is None:
         return "expected a plain tensor, got one that is sparse or on no real device"
@@ -99,10 +101,13 @@ def _difference_of_tuples(got, expected, names, describe):
 def read(tensor):
     """Return a learner's tensor in double precision; None if it holds no plain numbers, or is none.
 
-    Sparse, nested and fake tensors hold none, nor do those on PyTorch's device "meta".
+    Complex, sparse, nested and fake tensors hold none, nor do those on PyTorch's device "meta".
     """
     try:
-        return torch.from_numpy(of_numpy(tensor).detach().cpu().double().numpy())
+        tensor = of_numpy(tensor)
+        if tensor.is_complex():
+            return None
+        return torch.from_numpy(tensor.detach().cpu().double().numpy())
     except Exception:  # each kind raises its own errors
         return None
 

@@ -259,7 +259,7 @@ def _judge_gradients(exercise, answer, run, reading):
         raise whole.error
     for (args, right), made in zip(asked, whole.value, strict=True):
         if isinstance(made.error, NamedMistake):
-            found = made.error.hint
+            found = made.error.hint or NONE  # a peer may send an empty one
         elif made.error is not None and not _is_answers(made.error):
             raise made.error
         elif made.error is not None:
