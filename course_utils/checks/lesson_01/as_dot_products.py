@@ -92,7 +92,8 @@ MISTAKES = [
     ("dot products alone",
      "Your weights are those of plain dot products, so a long key can still win. Multiply out −‖q "
      "− k‖² / 2. Besides q·k, it has two more terms. The one with ‖q‖² is the same for all keys, "
-     "so it cancels in the softmax. Add the other one, which depends only on k.",
+     "so it cancels in the softmax. The other one depends only on k. Make room for it with one "
+     "more number in each query and each key.",
      "(q, k)"),
     ("square added", "You add ‖k‖² / 2 to q·k, so long keys win. Subtract ‖k‖² / 2 instead.",
      ("-squares / 2", "squares / 2")),

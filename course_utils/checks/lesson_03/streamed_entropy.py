@@ -297,7 +297,8 @@ MISTAKES = [
     ("−inf replaced by a finite number",
      "Right, unless all finite scores of a row are extremely low. If you replace −inf with a "
      "finite number, such as −10⁹, the replaced scores can then get all the weight. Keep −inf for "
-     "the maximum, and let such scores add 0 to both sums, because 0 · −inf is NaN.",
+     "the maximum. In the product of x − m and its exponential, set x − m to 0 for such scores, "
+     "because 0 · −inf is NaN.",
      lambda blocks: streamed_entropy(x.double().nan_to_num(neginf=-1e9) for x in blocks)),
     ("wrong sign",
      "Your result has the wrong sign. The entropy, −Σ p log p, is 0 or more. Flip the sign.",

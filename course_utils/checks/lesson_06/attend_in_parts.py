@@ -201,7 +201,8 @@ MISTAKES = [
      "mean, so divide each one by its Σ e^score.",
      ("scores.softmax(dim=-1) @ v_j", "scores.exp() @ v_j")),
     ("sum for lse",
-     "Your parts are merged with Σ e^score in place of lse. Take the logarithm of each sum first.",
+     "Your parts are merged with Σ e^score in place of its logarithm, the lse. Use "
+     "scores.logsumexp(dim=-1).",
      ("scores.logsumexp(dim=-1)", "scores.exp().sum(dim=-1)")),
     ("averaged in turn",
      "You average each part with those before it. The one with the larger lse must count more. Use "

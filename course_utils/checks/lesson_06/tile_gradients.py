@@ -181,8 +181,8 @@ MISTAKES = [
      "also need the factor 1/√d_k, once each.",
      ("q.shape[-1] ** -0.5", "q.shape[-1] ** -1.0")),
     ("maximum subtracted",
-     "Your weights subtract the largest score. Then the weights of a row do not sum to 1. "
-     "Subtract lse: e^(score − lse).",
+     "You subtract the largest score, so your exponentials are not yet divided by their sum over "
+     "all keys. Subtract lse: e^(score − lse).",
      ("lse[..., None]", "scores.amax(dim=-1, keepdim=True)")),
     ("values by gradients of weights",
      "Your dV uses dP. The output mixes the values with the weights P, so dV = Pᵀ dO.",

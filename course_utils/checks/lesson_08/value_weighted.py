@@ -129,8 +129,8 @@ MISTAKES = [
      "that this key alone adds.",
      "((weights @ v)[..., None, :] - weights[..., None] * v[..., None, :, :]).norm(dim=-1)"),
     ("values of length 1",
-     "You divide the values by their lengths, so your result is the weights. Multiply each weight "
-     "by the length of the value.",
+     "Your result is the weights, as if every value had length 1. Multiply each weight by the "
+     "length of the value.",
      ("v.norm(dim=-1)", "v.norm(dim=-1).sign()")),
     ("divided by the lengths",
      "You divide the weights by the lengths. A longer value adds a longer vector, so multiply.",
