@@ -140,7 +140,8 @@ class Prediction(WithText, widgets.VBox):
             self.control.disabled = True
             self._set_status(trouble or SAYS["fixed"])
             words = SAYS["right" if right else "wrong"]
-        _show(*in_words(words, predicted=self.predicted, result=shown), info)
+        text, page = in_words(words, predicted=self.predicted, result=shown)
+        _show(text or f"The result is {shown}.", page, info)  # nbval compares the text
 
     def _option(self, value):
         """Return the option that a result belongs to. Among numbers, it is the nearest."""

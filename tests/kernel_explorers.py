@@ -1,14 +1,10 @@
 """Shared by the tests of explorers that Python draws: use them, and read back what is drawn."""
 
 import io
-import itertools
 
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from PIL import Image
-
-TIME_STAMPS = itertools.count(1.0)
-
 
 def set_controls(explorer, **values):
     """Set controls by name, as a user does, and return the state."""
@@ -22,7 +18,7 @@ def click(explorer, ax, x, y):
     """Click the picture at data coordinates of an Axes, as the browser reports it."""
     across, up = ax.transData.transform((x, y))
     width, height = explorer._canvas.get_width_height()
-    explorer.image.set_state({"clicked": [across / width, 1 - up / height, next(TIME_STAMPS)]})
+    explorer.image._handle_custom_msg({"across": across / width, "down": 1 - up / height}, [])
 
 
 def axes(explorer):

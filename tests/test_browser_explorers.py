@@ -224,6 +224,8 @@ def test_a_head_is_clicked_and_ablated_by_keys_and_a_text_is_read_on_enter(page)
     output.get_by_role("slider", name="layer").focus()
     page.keyboard.press("ArrowRight")
     words.filter(has_text="head 13.4").wait_for()
+    click(output, 0.185, 0.042 + 0.812 * 12.5 / 30)  # where it was clicked before
+    words.filter(has_text="head 12.4").wait_for()
 
 
 def heads_drawn(output):

@@ -115,12 +115,12 @@ def test_what_is_no_number_is_asked_for_again_and_does_not_count(output, typed):
     question = ask(None, "1")
     question.control.value = typed
     assert SAYS["no number"] in question.status.value
-    assert output(question.compare, 1)[0] == ""
+    assert output(question.compare, 1)[1] == ""
 
 
 @pytest.mark.parametrize("result, option", [(0.5, "it falls"), (1.0, "same"), (3, "it grows")])
 def test_a_measured_result_belongs_to_the_option_with_its_range(output, result, option):
-    ranges = {"it falls": (0, 0.9), "same": (0.9, 1.1), "it grows": (1.1, float("inf"))}
+    ranges = {"it falls": (0, 1), "same": (1, 1.1), "it grows": (1.1, float("inf"))}
     question = ask(ranges, option)
     words = SAYS["right"].format(predicted=option, result=option)
     assert output(question.compare, torch.tensor(result))[0] == words
@@ -216,7 +216,7 @@ def test_without_a_person_no_choice_is_shown_or_saved(output, file, monkeypatch)
     restart(monkeypatch)
     monkeypatch.setattr(Frontend, "person", False)
     question = ask()
-    assert output(question.compare, "long")[0] == ""
+    assert output(question.compare, "long")[:2] == ("The result is long.", "")
     predict_first("Another?", ["yes"]).control.value = "yes"
     assert set(json.loads(file.read_text())) == {question.question}
 

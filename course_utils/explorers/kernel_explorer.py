@@ -48,7 +48,7 @@ class Slider(anywidget.AnyWidget):
 
 
 class Picture(anywidget.AnyWidget):
-    """A picture with an alternative text, which can report where it is clicked.
+    """A picture with an alternative text, which can send where it is clicked.
 
     Parameters
     ----------
@@ -60,8 +60,7 @@ class Picture(anywidget.AnyWidget):
         Screen pixels for one CSS pixel, set by the browser.
     alt : str
     clickable : bool
-    clicked : list of float
-        How far across and down the last click was, from 0 to 1, and its time stamp.
+        A click sends how far "across" and "down" it was, from 0 to 1.
     """
 
     _esm = HERE / "picture.js"
@@ -71,7 +70,6 @@ class Picture(anywidget.AnyWidget):
     density = Float(1.0).tag(sync=True)
     alt = Unicode().tag(sync=True)
     clickable = Bool().tag(sync=True)
-    clicked = List(Float()).tag(sync=True, echo_update=False)
 
 
 class Number(widgets.VBox):
@@ -149,7 +147,7 @@ class Explorer(WithText, widgets.Box):
             clickable=on_click is not None,
             layout={"max_width": "100%"},
         )
-        self.image.observe(lambda change: self._clicked(*change.new[:2]), names="clicked")
+        self.image.on_msg(lambda _, point, __: self._clicked(**point))
         self.image.observe(lambda change: self._set_density(change.new), names="density")
         self.words = widgets.HTML(layout={"flex": "1 0 100%"})  # a line of its own
         self._setting_several = False

@@ -25,8 +25,7 @@ function render({ model, el }) {
     const box = image.getBoundingClientRect();
     const across = (event.clientX - box.left) / box.width;
     const down = (event.clientY - box.top) / box.height;
-    model.set("clicked", [across, down, event.timeStamp]); // a second click there is a new value
-    model.save_changes();
+    model.send({ across, down });
   });
 }
 export default { render };
