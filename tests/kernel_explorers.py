@@ -6,6 +6,7 @@ import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from PIL import Image
 
+
 def set_controls(explorer, **values):
     """Set controls by name, as a user does, and return the state."""
     for name, value in values.items():

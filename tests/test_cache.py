@@ -99,7 +99,8 @@ def test_the_range_may_exceed_the_dtype():
     x = torch.tensor([[-60000.0, 0, 60000]], dtype=torch.float16)  # their difference overflows
     back = dequantize(quantize(x, 8, 0))
     assert back.equal(x)
-    assert dequantize(quantize(x / 2, 8, 1)).isfinite().all()
+    for half in (x, x / 2):  # the codes times the scale overflow, too
+        assert dequantize(quantize(half, 8, 1)).isfinite().all()
 
 
 @pytest.mark.parametrize(

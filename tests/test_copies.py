@@ -70,6 +70,8 @@ def test_a_copy_is_the_notebook_with_a_first_cell_and_links_that_work_anywhere(f
             if link.startswith(host):
                 where = {"copies": folder, "repository": ROOT}[place]
                 assert (where / link.removeprefix(host)).is_file(), link
+                has_copy = re.match(r"(notebooks|exercises)/\w+\.ipynb", link.removeprefix(host))
+                assert place == "copies" or not has_copy, f"{link} opens nothing that runs"
     assert any(link.startswith(tuple(HOSTS)) for link in links)
 
 

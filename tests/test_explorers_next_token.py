@@ -41,6 +41,7 @@ def test_bars_are_the_largest_probabilities_at_this_temperature(explorer, temper
     state = set_controls(explorer, temperature=temperature)
     expected = (run(TEXT)[0] / temperature).softmax(dim=-1)
     top = expected.topk(10)
+    assert not explorer.controls["text"].continuous_update  # read on Enter, not at each letter
     ax = axes(explorer)[0]
     assert ax.yaxis_inverted()
     lengths = [bar.get_width() for bar in ax.patches]

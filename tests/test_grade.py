@@ -2,6 +2,7 @@
 
 import csv
 import importlib.util
+import itertools
 import json
 import os
 import shutil
@@ -13,11 +14,12 @@ from types import SimpleNamespace
 from unittest.mock import Mock
 
 import nbformat
+import numpy as np
 import pytest
 import torch
 
 from course_utils import grade
-from course_utils.checks.exercise import EXERCISES
+from course_utils.checks.exercise import EXERCISES, NamedMistake
 from course_utils.checks.judge import judge_here
 from course_utils.checks.source_edits import edited
 from course_utils.grading import students, submissions
@@ -62,6 +64,7 @@ WRONG = {
     "    resource.setrlimit(resource.RLIMIT_CPU, (2, 2))  # so that this test is quick\n"
     "    while 0 < allowed < 60: pass",
     "soft_lookup": "def soft_lookup(q, k, v): return torch.ones(10 << 30, dtype=torch.uint8)",
+    "project_qkv": f"open('/tmp/big', 'wb').write(bytes(65 << 20))\n{RIGHT['project_qkv']}",
 }
 READ = ["course_utils", "tests", ".git", "solutions", "notebooks"]
 READ = dict(zip(RIGHT, (each for each in READ if (ROOT / each).exists()), strict=False))
@@ -73,6 +76,7 @@ CLASS = {
         | {"nearest_key": RIGHT["nearest_key"] + "\nexit()"},
         [
             "import numpy as np\nONE: int = 1\ndef total(x): return x.sum()\n1 / 0",
+            "LEFT = open('/tmp/left', 'w').close()",  # for those who are graded later
             "def leave(code=__import__('sys').exit()): pass",
         ],
         ALL,
@@ -91,6 +95,7 @@ CLASS = {
             "    frame = sys._getframe()\n"
             "    while 'Made' not in frame.f_globals: frame = frame.f_back\n"
             "    return frame.f_globals['euclidean_distance'](q, k)",
+            "nearest_key": f"open('/tmp/left')\n{RIGHT['nearest_key']}",
             "dot_product_scores": "import importlib\nshared = 'course_utils.attention'\n"
             "dot_product_scores = importlib.import_module(shared).dot_product_scores",
             "SelfAttention": "import gc\nfor each in gc.get_objects():\n"
@@ -101,7 +106,7 @@ CLASS = {
             "from course_utils.checks import judge\njudge._judge = lambda *_: ('correct', '', '')",
             "get_ipython().ast_transformers.append(None)",
         ],
-        {"soft_lookup"},  # only where the course's folder is not hidden
+        {"soft_lookup", "nearest_key"},  # only where the folders are not hidden
     ),
     "reader": (
         {
@@ -176,8 +181,10 @@ def test_students_read_hints_and_no_markup_or_formula_comes_from_them(graded):
     (page,) = (page for page in pages.values() if "=1+1" in page)
     assert "ValueError: &lt;script&gt;" in page and "others&#x27; work" not in page
     (wrong,) = (page for name, page in pages.items() if name.endswith("wrong.html"))
-    assert "❌ 1.1 dot: its cell is not valid" in wrong and "✅ 1.8 " in wrong
+    assert "❌ 1.1 dot: its cell is not valid" in wrong and "✅ 1.9 " in wrong
     assert "is there a loop without end?" in wrong
+    (empty,) = (page for name, page in pages.items() if name.endswith("empty.html"))
+    assert "⏳ 1.1 dot: not attempted yet" in empty and "❌" not in empty
 
 
 def alone(tmp_path, contents, status="correct"):
@@ -189,7 +196,7 @@ def alone(tmp_path, contents, status="correct"):
     runner = SimpleNamespace(
         judge=lambda exercise, *_: judged.append(exercise.name) or (status, ""), stop=lambda: None
     )
-    return grade.grade(runner, paths, [ASSIGNMENT]), judged
+    return grade.grade(runner, paths, [*map(submissions.Assignment, NOTEBOOKS[:2])]), judged
 
 
 STUBS = NOTEBOOKS[0].read_text(encoding="utf-8")
@@ -227,9 +234,13 @@ def test_the_time_for_a_notebook_is_limited_and_no_answer_can_use_up_most_of_it(
     tmp_path, monkeypatch
 ):
     assert students.PATIENCE <= grade.NOTEBOOK / 2
-    monkeypatch.setattr(grade, "NOTEBOOK", -1)
-    result, judged = alone(tmp_path, [STUBS])
-    assert not judged and set(result.verdicts.values()) == {("wrong", grade.TOO_LONG)}
+    clock = itertools.count(0, 0.6 * grade.NOTEBOOK)  # each look at it costs most of the time
+    monkeypatch.setattr(grade.time, "monotonic", lambda: next(clock))
+    result, judged = alone(tmp_path, [path.read_text() for path in NOTEBOOKS[:2]])
+    assert [EXERCISES[name].number for name in judged] == ["1.1", "2.1"]
+    assert {result.verdicts[name][1] for name in result.verdicts if name not in judged} == {
+        grade.TOO_LONG
+    }
 
 
 @pytest.mark.parametrize("sign", "=+-@")
@@ -243,8 +254,9 @@ def test_a_name_that_begins_like_a_formula_is_a_text_in_the_table(tmp_path, sign
 
 def test_a_page_can_be_saved_however_long_a_name_is(tmp_path):
     result = grade.Result([], {"dot": ("wrong", "a hint")}, ["one message", "another"])
-    grade.save_page(tmp_path, 300 * "a", 1, result)
-    (page,) = tmp_path.iterdir()
+    for number in (1, 2):  # two names that begin alike
+        grade.save_page(tmp_path, 300 * "a", number, result)
+    page, _ = tmp_path.iterdir()
     for text in [300 * "a", "a hint", "one message", "another"]:
         assert text in page.read_text(encoding="utf-8")
 
@@ -267,7 +279,17 @@ def test_who_is_graded_before_an_interruption_is_in_the_table(tmp_path, monkeypa
     with pytest.raises(KeyboardInterrupt):
         grade.main([str(tmp_path / "class"), "--out", str(tmp_path / "grades.csv")])
     (row,) = csv.DictReader((tmp_path / "grades.csv").open())
-    assert row["student"] == "first" and row["points"] == row["dot"] == "1"
+    assert row == {"student": "first", "points": "1", "dot": "1", "message": ""}
+
+
+def test_values_and_errors_arrive_as_they_were():
+    peer, tensors = students._Peer(*os.pipe()), []
+    assert peer.unpack(peer.pack(np.int64(3), tensors), tensors) == 3
+    named = peer.rebuilt(described(NamedMistake("odd", "a hint", [torch.ones(1)]), peer))
+    assert (named.mistake, named.hint, named.results) == ("odd", "a hint", [1])
+    with pytest.raises(NotImplementedError) as raised:
+        run_cells(["def dot(a, b):\n    raise NotImplementedError"], "dot")(1, 2)
+    assert peer.rebuilt(described(raised.value, peer)).elsewhere["stub"] == "dot"
 
 
 def test_bubblewrap_takes_the_network_and_hides_what_is_to_be_hidden(tmp_path, monkeypatch):

@@ -85,6 +85,9 @@ def test_a_gradient_that_is_zero_everywhere_is_not_needed(make):
     make(shares, [(X, Y), (single, single)])
     answer = lambda x, y: y.clone() if x.shape[-1] == 1 else shares(x, y)  # noqa: E731
     assert check(answer, "shares").status == "correct"
+    make(nn.functional.softmax, [(X, -1), (single, -1)])
+    answer = lambda x, dim: x.softmax(dim) if x.shape[dim] > 1 else torch.ones_like(x)  # noqa: E731
+    assert check(answer, "softmax").status == "correct"
 
 
 @pytest.mark.parametrize("dtype, cause", [(torch.float64, "no_grad"), (torch.float16, "rounded")])

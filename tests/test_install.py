@@ -115,6 +115,9 @@ def test_once_torch_is_installed_it_stays_whatever_its_build(machine, monkeypatc
     call(monkeypatch)
     assert given_to_pip(machine) == [LEARNER]
     assert "GB" not in capsys.readouterr().out
+    (asked,) = (command[-1] for command in machine.commands if HAS_TORCH in command[-1])
+    monkeypatch.setattr("importlib.metadata.version", lambda name: install.TORCH[-6:] + "+cpu")
+    exec(asked)  # raises nothing
 
 
 def test_without_the_cpu_index_the_usual_build_is_installed(machine, monkeypatch, capsys):

@@ -120,7 +120,8 @@ ANSWERS = {
     "with get_context('spawn').Pool(1) as p: return p.map(abs, [1])[0] * (a @ b)": "correct",
     "s = shared_memory.SharedMemory(None, True, 8); s.unlink(); return a @ b": "correct",
     "torch.set_default_device('meta'); Mode().__enter__(); return a @ b": "correct",
-    "torch.set_default_dtype(torch.float16); return a @ b": "correct",
+    "half = torch.get_default_dtype() == torch.float16; torch.set_default_dtype(torch.float16); "
+    "return a if half else a @ b": "correct",
     "torch.backends.cudnn.deterministic = True; return a @ b": "correct",
     "if os.fork() == 0: os._exit(0)\n    return a @ b": "correct",
     "check(f, 'dot'); return a @ b": "correct",

@@ -10,6 +10,7 @@ from course_utils.attention import attention, rotary
 from course_utils.language_model import LanguageModel, load
 from course_utils.model_file import model_file
 from course_utils.tiled import tiled_attention
+from stored_notebooks import LESSONS, code, read
 
 TEXT = "The capital of France is"
 SMALL = dict(num_layers=3, V=40, d_model=24, num_heads=6, num_kv_heads=2, d_hidden=20)
@@ -161,3 +162,12 @@ def test_on_heads_sees_every_layer_in_order_and_what_it_returns_goes_on(small):
     model.blocks[1].attention.W_o.weight[:, 16:20] = 0  # the columns of head 4
     torch.testing.assert_close(got, model(tokens))
     torch.testing.assert_close(model.read_out(model.stream(tokens)), model(tokens))
+
+
+def test_a_low_temperature_of_lesson_10_gives_the_likeliest_token():
+    (lesson,) = (path for path in LESSONS if path.name.startswith("10_"))
+    (cell,) = (cell for cell in code(read(lesson)) if "def sample(" in cell.source)
+    scope = {"torch": torch, "encode": str, "decode": lambda tokens: str(tokens.item())}
+    scope["model"] = lambda new, cache: torch.tensor([[[1.0, 3.0, 2.0]]])
+    exec(cell.source.split("\n\n\n")[0], scope)
+    assert scope["sample"]("", 20, T=0.01) == 20 * "1" != scope["sample"]("", 20, T=9)

@@ -49,6 +49,8 @@ def test_every_target_module_and_option_that_a_document_names_exists(document, t
     targets = set(re.findall(r"^([a-z-]+):.*##", read("Makefile"), re.M))
     named = set(re.findall(r"(?:^|`)make ([a-z-]+)", read(document), re.M))
     assert named <= targets, f"{document} names make {named - targets}, which the Makefile lacks"
+    phony = re.search(r"^\.PHONY: (.*)", read("Makefile"), re.M)[1].split()
+    assert targets <= {*phony}, "a file or folder with that name would hide the target"
     for module in set(re.findall(r"python -m ((?:tools|course_utils)\.[\w.]+)", read(document))):
         path = ROOT / (module.replace(".", "/") + ".py")
         assert path.exists(), f"{document} names python -m {module}"
@@ -87,6 +89,8 @@ def test_every_setting_and_file_that_a_document_names_exists(document):
         assert f'"{address}"' in code, f"{document} names {address}, which is not install.py's"
     for option in re.findall(r"uvx (\S+)", read(document)):
         assert option == "--from", f"{document}: write uvx --from SOURCE"
+    for option in re.findall(r"pipx install (--[\w-]+)", read(document)):
+        assert option == "--pip-args", f"{document}: pipx does not know {option}"
     for folder in re.findall(r"`(\w+)/`", read(document)):
         known = re.search(f'"{folder}[."]', code) or (ROOT / folder).is_dir()
         assert known, f"{document} names {folder}/"
@@ -98,8 +102,9 @@ def test_every_setting_and_file_that_a_document_names_exists(document):
         assert f"ARG {name}=" in read("Dockerfile"), f"{document} builds with {name}"
     for file in set(re.findall(r"`(\.\w+\.json)`", read(document))):
         assert file in {predictions.FILE, PROGRESS}, f"{document} names {file}"
-    for name in re.findall(r"conda activate ([\w-]+)", read(document)):
+    for name, after in re.findall(r"conda activate ([\w-]+)\n(.*)", read(document)):
         assert f"name: {name}\n" in read("environment.yml"), f"{document} activates {name}"
+        assert "install.py --here" in after, f"{document}: install into the activated environment"
 
 
 # Documents, the words around a number, and what the code has; a document need not say it.
@@ -167,7 +172,8 @@ WORKFLOW = r"`\.github/workflows/\w+\.yml`.*?```yaml\n(.*?)```"  # GitHub looks 
 def test_a_forks_workflow_fails_on_a_wrong_answer_with_its_hint_and_lists_progress(tmp_path):
     block = re.search(WORKFLOW, read("TEACHING.md"), re.S)[1]
     (job,) = yaml.safe_load(textwrap.dedent(block))["jobs"].values()
-    _, *steps = [step for step in job["steps"] if "run" in step]  # the first one installs
+    install, *steps = [step for step in job["steps"] if "run" in step]
+    assert install["run"] == "python install.py --here"  # not into .venv
 
     solutions = ROOT / "solutions" / "01_solutions_dot_product_similarity.ipynb"
     exercise = strip_solutions(nbformat.read(solutions, as_version=4))

@@ -117,6 +117,7 @@ def pages(site):
 
 
 def test_every_link_leads_somewhere(site, pages):
+    assert (site / ".nojekyll").exists()  # else GitHub leaves out _static
     assert "causal-mask" in pages[site / "glossary.html"].ids  # as a link from elsewhere may say
     dead = []
     for path, page in pages.items():

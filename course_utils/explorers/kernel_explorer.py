@@ -11,7 +11,7 @@ import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.text import Text
 from PIL import Image
-from traitlets import Bool, Bytes, Float, Int, List, Unicode, Union, link, observe, validate
+from traitlets import Bool, Bytes, Float, Int, Unicode, Union, link, observe, validate
 
 from course_utils.explorers.browser_explorer import STILL_DENSITY
 from course_utils.mime_bundle import WithText
