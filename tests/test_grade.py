@@ -66,8 +66,9 @@ WRONG = {
     "soft_lookup": "def soft_lookup(q, k, v): return torch.ones(10 << 30, dtype=torch.uint8)",
     "project_qkv": f"open('/tmp/big', 'wb').write(bytes(65 << 20))\n{RIGHT['project_qkv']}",
 }
+LEFT = "/tmp/left"  # by one student for the next
 READ = ["course_utils", "tests", ".git", "solutions", "notebooks"]
-READ = dict(zip(RIGHT, (each for each in READ if (ROOT / each).exists()), strict=False))
+READ = dict(zip(RIGHT, [LEFT, *(each for each in READ if (ROOT / each).exists())], strict=False))
 # What each student hands in: answers, cells above the first one, and the exercises that get a point
 CLASS = {
     "right": (
@@ -76,12 +77,11 @@ CLASS = {
         | {"nearest_key": RIGHT["nearest_key"] + "\nexit()"},
         [
             "import numpy as np\nONE: int = 1\ndef total(x): return x.sum()\n1 / 0",
-            "LEFT = open('/tmp/left', 'w').close()",  # for those who are graded later
             "def leave(code=__import__('sys').exit()): pass",
         ],
         ALL,
     ),
-    "empty": ({}, [], set()),
+    "empty": ({}, [f"LEFT = open({LEFT!r}, 'w').write('left')"], set()),
     "wrong": (RIGHT | WRONG, [], ALL - WRONG.keys()),
     "tricks": (
         {
@@ -95,7 +95,6 @@ CLASS = {
             "    frame = sys._getframe()\n"
             "    while 'Made' not in frame.f_globals: frame = frame.f_back\n"
             "    return frame.f_globals['euclidean_distance'](q, k)",
-            "nearest_key": f"open('/tmp/left')\n{RIGHT['nearest_key']}",
             "dot_product_scores": "import importlib\nshared = 'course_utils.attention'\n"
             "dot_product_scores = importlib.import_module(shared).dot_product_scores",
             "SelfAttention": "import gc\nfor each in gc.get_objects():\n"
@@ -106,7 +105,7 @@ CLASS = {
             "from course_utils.checks import judge\njudge._judge = lambda *_: ('correct', '', '')",
             "get_ipython().ast_transformers.append(None)",
         ],
-        {"soft_lookup", "nearest_key"},  # only where the folders are not hidden
+        {"soft_lookup"},  # only where the course's folder is not hidden
     ),
     "reader": (
         {
