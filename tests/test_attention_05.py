@@ -84,14 +84,10 @@ def test_it_is_pytorchs_layer_over_120_random_configurations(start):
 
 
 def by_sdpa(layer, query, key, value, mask):
-    """Return the layer's output by PyTorch's attention, heads cut out by slices."""
+    """Return the layer's output by PyTorch's attention between its own projections."""
     q, k, v = layer.W_q(query), layer.W_k(key), layer.W_v(value)
-    d_k, parts = q.shape[-1] // layer.num_heads, []
-    for h in range(layer.num_heads):
-        head = (x[:, None, :, h * d_k : (h + 1) * d_k] for x in (q, k, v))
-        its = mask if mask.ndim < 3 or mask.shape[-3] == 1 else mask[..., h : h + 1, :, :]
-        parts.append(F.scaled_dot_product_attention(*head, attn_mask=its))
-    return layer.W_o(torch.cat(parts, dim=-1)[:, 0])
+    heads = (split_heads(x, layer.num_heads) for x in (q, k, v))
+    return layer.W_o(merge_heads(F.scaled_dot_product_attention(*heads, attn_mask=mask)))
 
 
 def test_it_is_sdpa_between_projections_also_for_rows_with_nothing_allowed():

@@ -18,9 +18,6 @@ def test_previous_token_score_is_the_mean_weight_on_the_previous_token():
     weights = heads(3, 2, 5)
     loops = [weights[b, :, i, i - 1] for b in range(3) for i in range(1, 5)]
     torch.testing.assert_close(previous_token_score(weights), torch.stack(loops).mean(dim=0))
-    perfect = torch.eye(6).roll(-1, dims=-1)
-    weights = torch.stack([perfect, torch.eye(6)])[None]  # (B, H, L, L)
-    assert previous_token_score(weights).tolist() == [1, 0]
 
 
 @pytest.mark.parametrize("tokens", [[3, 1, 2, 3, 1, 2, 3], [5, 5, 5, 5], [1, 2, 3], [0, 0, 1, 0]])
@@ -44,10 +41,6 @@ def test_induction_score_is_the_mean_over_queries_that_have_an_earlier_occurrenc
     torch.testing.assert_close(
         induction_score(weights, tokens), torch.stack(on_targets).mean(dim=0)
     )
-    tokens = torch.arange(4).repeat(3)[None]  # (B, L)
-    targets = follows_same_token(tokens).double()
-    perfect = targets / targets.sum(dim=-1, keepdim=True).clamp(min=1)
-    torch.testing.assert_close(induction_score(perfect[:, None], tokens), torch.ones(1).double())
     assert induction_score(heads(1, 2, 5), torch.arange(5)[None]).isnan().all()
 
 

@@ -50,12 +50,12 @@ def by_numbers(x, positions, base, interleaved):
 @pytest.mark.parametrize("base", [10000, 100, 5e5])
 @pytest.mark.parametrize("d", [2, 6, 16])
 def test_rotary_rotates_each_pair_like_a_complex_number(d, base, interleaved):
-    x, positions = normal(5, d), torch.tensor([0, 1, 2, 40, 3.5])
+    x, positions = normal(5, d), torch.tensor([0, 1, 2, FAR, 3.5])
     right = by_numbers(x, positions, base, interleaved)
-    torch.testing.assert_close(rotary(x, positions, base, interleaved), right, rtol=0, atol=1e-12)
-    strided = x.T.contiguous().T
-    again = rotary(strided, positions, base, interleaved)
-    torch.testing.assert_close(again, right, rtol=0, atol=1e-12)
+    # float64: an angle of 1e5 errs by 1e5 · 2^-53 from frequency, product and cosine
+    for given in (x, x.T.contiguous().T):
+        rotated = rotary(given, positions, base, interleaved)
+        torch.testing.assert_close(rotated, right, rtol=0, atol=1e-9)
     if base == 10000 and not interleaved:  # the defaults
         assert torch.equal(rotary(x, positions), rotary(x, positions, base, interleaved))
 
@@ -79,21 +79,6 @@ def test_rotary_keeps_dtype_shape_and_memory_of_its_input_and_rounds_once(dtype)
     torch.testing.assert_close(right[1, 2], rotary(x[1, 2].double(), FAR + torch.arange(5, 10)))
     off = (rotated.double() - right).abs()
     assert (off <= gamma(1, dtype) * right.abs() + torch.finfo(dtype).smallest_normal).all()
-
-
-@pytest.mark.parametrize("interleaved", [False, True])
-def test_a_product_depends_on_the_distance_of_positions_alone(interleaved):
-    q, k = normal(1, 16, seed=1), normal(1, 16, seed=2)
-
-    def product(i, j):
-        at = [rotary(x, torch.tensor([p]), interleaved=interleaved) for x, p in ((q, i), (k, j))]
-        return (at[0] * at[1]).sum().item()
-
-    near = [product(i, i - 5) for i in (5, 6, 100, FAR)]
-    # float64: an angle of 1e5 errs by 1e5 · 2^-53 from frequency, product and cosine, 16 such terms
-    assert max(near) - min(near) < 1e-8
-    assert abs(product(5, 0) - product(6, 0)) > 1e-3
-    assert abs(product(5, 0) - product(0, 5)) > 1e-3  # before is not after
 
 
 def test_rotations_add_up_and_gradients_are_rotated_back():

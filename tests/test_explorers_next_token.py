@@ -2,14 +2,12 @@
 
 import numpy as np
 import pytest
-import torch
 
 from course_utils.explorers import next_token_explorer
 from kernel_explorers import assert_drawn, axes, set_controls
-from tiny_language_model import TEXT, tiny_language_model
+from test_explorers_language import MODEL, TEXT, TOKENIZER, quoted, run
 
 pytestmark = pytest.mark.filterwarnings("error")
-MODEL, TOKENIZER = tiny_language_model()
 HOME = {"text": TEXT, "temperature": 1.0, "layer": 1, "head": 2}
 ELSEWHERE = {"text": "the dog", "temperature": 0.5, "layer": 2, "head": 0}
 
@@ -19,27 +17,11 @@ def explorer():
     return next_token_explorer(MODEL, TOKENIZER, TEXT)
 
 
-@torch.no_grad()
-def run(text):
-    """Return the logits (V,) after the last token and the weights (layers, H, L, L)."""
-    recorded = []
-
-    def record(layer, heads, weights):
-        recorded.append(weights[0])
-        return heads
-
-    logits = MODEL(torch.tensor([TOKENIZER.encode(text).ids]), on_heads=record)[0, -1]
-    return logits, torch.stack(recorded)
-
-
-def quoted(token):
-    return repr(TOKENIZER.decode([int(token)]))
-
-
 @pytest.mark.parametrize("temperature", [0.1, 1.0, 2.0])
 def test_bars_are_the_largest_probabilities_at_this_temperature(explorer, temperature):
     state = set_controls(explorer, temperature=temperature)
-    expected = (run(TEXT)[0] / temperature).softmax(dim=-1)
+    logits = MODEL.read_out(run(TEXT)[3]).detach()
+    expected = (logits / temperature).softmax(dim=-1)
     top = expected.topk(10)
     assert not explorer.controls["text"].continuous_update  # read on Enter, not at each letter
     ax = axes(explorer)[0]

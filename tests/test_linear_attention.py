@@ -104,13 +104,6 @@ def test_both_forms_equal_the_published_formula(name):
     assert largest(linear_attention_chunked(*qkv, 4, **given), right) < 1e-12
 
 
-def test_a_fixed_decay_gives_the_powers_of_retnet():
-    gamma, L = 0.9, 7
-    steps = torch.arange(L)[:, None] - torch.arange(L)
-    right = torch.where(steps >= 0, gamma ** steps.double(), 0)
-    assert largest([decay_matrix(torch.full((L,), gamma, dtype=torch.float64))], [right]) < 1e-14
-
-
 @pytest.mark.parametrize("decay", [1e-30, 0.0])
 def test_strong_decays_stay_exact(decay):
     D = decay_matrix(torch.full((40,), decay))
@@ -129,21 +122,6 @@ def test_a_decay_of_zero_starts_a_new_text():
         assert largest([out[:, 5:], state], right) < 1e-12
 
 
-@pytest.mark.parametrize("chosen", GATES, ids=str)
-def test_two_halves_with_the_state_passed_on_equal_the_whole(chosen):
-    qkv, gates = draw((2, 3), 9, 4, 3)
-    gates = some(gates, chosen)
-    whole, final = linear_attention_recurrent(*qkv, **gates)
-    outs, state = [], gates.pop("state", None)
-    for rows in (slice(0, 4), slice(4, 9)):
-        now = {name: gate[..., rows] for name, gate in gates.items()}
-        out, state = linear_attention_chunked(
-            *(each[..., rows, :] for each in qkv), 3, **now, state=state
-        )
-        outs.append(out)
-    assert largest([torch.cat(outs, dim=-2), state], [whole, final]) < 1e-12
-
-
 @pytest.mark.parametrize("position", range(7))
 def test_changing_the_future_changes_nothing(position):
     qkv, gates = draw((2,), 7, 4, 3)
@@ -156,14 +134,6 @@ def test_changing_the_future_changes_nothing(position):
     for form in (linear_attention_recurrent, lambda *a, **g: linear_attention_chunked(*a, 3, **g)):
         before, after = form(*qkv, **gates)[0], form(*mixed, **now)[0]
         assert torch.equal(before[:, past], after[:, past])
-
-
-def test_with_beta_1_a_key_returns_the_value_written_last():
-    (_, k, v), _ = draw((), 5, 4, 3)
-    k = torch.cat([k, k[:1]])  # the first key once more
-    v = torch.cat([v, 7 * torch.ones(1, 3, dtype=v.dtype)])
-    _, state = linear_attention_recurrent(k, k, v, beta=torch.ones(6, dtype=v.dtype))
-    assert largest([k[-1] @ state], [v[-1]]) < 1e-12
 
 
 @pytest.mark.parametrize("chosen", GATES, ids=str)

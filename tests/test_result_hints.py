@@ -315,16 +315,6 @@ def test_small_errors_of_single_numbers_get_their_likely_cause():
     assert "1%" not in said(lambda right, **_: sums[right.item()], given, names="")
 
 
-def test_small_errors_on_most_inputs_get_their_likely_cause_even_in_few_entries():
-    def rounded(right, **_):
-        return torch.where(torch.arange(right.numel()).view_as(right) < 3, right.half(), right)
-
-    words = said(rounded, inputs([(5, 7, 4), (2, 4, 3), (4, 3, 8), (6, 2, 5)]))
-    assert words.startswith("All errors are below 1%, as from an added eps or from computing in")
-    once = inputs([(5, 7, 4), (2, 4, 3), (4, 3, 8)])
-    assert "1%" not in said(lambda right, q, k: rounded(right) if len(q) == 5 else right, once)
-
-
 @pytest.mark.parametrize(
     "off, words",  # of each input's first entries: how far off they are
     [
