@@ -7,6 +7,7 @@ import ast
 import re
 
 from IPython import get_ipython
+from torch import nn
 
 from course_utils.checks.errors import summarize
 
@@ -16,7 +17,9 @@ _DEFINES = (
     r"|(?:^|[;:=] *)(\w[\w, ]*)(?==[^=])"
     r"|^(?:>>> )?(?!if|elif|while|with|return|assert)(?:\w+ +){0,2}(\w+) *(?:\(.*?\) *)?(?::|=[^=])"
 )
-_values = {}  # the identity of each name's value before the cell that runs
+_HAS_A_BODY = r"(?:async +)?(?i:def|class|function)\b"  # whose names are not the notebook's
+_TEXTS = r"""(\"{3}|'{3}).*?\1|"[^"\n]*"|'[^'\n]*'|#[^\n]*"""  # strings and comments
+_values = {}  # what could be checked, by name, before the cell that runs
 _failed = {}  # by name, the error of the cell that should have given it a new value
 
 
@@ -34,14 +37,16 @@ def newest_version_error(answer):
     """
     shell = get_ipython()
     names = {name for name, value in shell.user_ns.items() if value is answer} if shell else set()
-    names.add(getattr(answer, "__name__", None))  # a decorator may have given it another
+    if shell and (name := getattr(answer, "__name__", None)) not in shell.user_ns:
+        names.add(name)  # a decorator has given it another
     found = [_failed.pop(name) for name in names & {*_failed} if not _is_new(name)]
     return found[0] if found else None
 
 
 def _begin(_):
     global _values
-    _values = {name: id(value) for name, value in get_ipython().user_ns.items()}
+    values = get_ipython().user_ns.items()  # a model that the cell replaces should not stay
+    _values = {k: each for k, each in values if callable(each) and not isinstance(each, nn.Module)}
 
 
 def _end(result):
@@ -56,8 +61,7 @@ def _end(result):
 
 def _is_new(name):
     """Tell whether the cell that runs, or has just run, has given a name another value."""
-    missing = id(None)
-    return id(get_ipython().user_ns.get(name)) != _values.get(name, missing)
+    return get_ipython().user_ns.get(name) is not _values.get(name)
 
 
 def _defined(cell):
@@ -65,16 +69,21 @@ def _defined(cell):
     cell = re.sub(r"^%%?(?:time|prun)\b *", "", cell, flags=re.M)  # the rest is Python
     try:
         return {*_bound(ast.parse(get_ipython().transform_cell(cell)))}
-    except SyntaxError:
-        lines, inside = [], False
-        for line in cell.splitlines():
-            if not line[:1].isspace():
-                inside = re.match(r"(async +)?(def|class)\b", line)
-            elif inside:
-                continue
-            lines.append(line.strip())
-        found = re.findall(_DEFINES, "\n".join(lines), re.M)
+    except (SyntaxError, ValueError, RecursionError):
+        found = re.findall(_DEFINES, "\n".join(_statements(cell)), re.M)
         return {*re.findall(r"\w+", " ".join(map(" ".join, found)))}
+
+
+def _statements(cell):
+    """Yield the first lines of statements that stand neither in functions nor in classes."""
+    cell = re.sub(_TEXTS, "", cell, flags=re.S)
+    last, left = ":", -1  # the line before, and how far to the right it begins
+    for line in filter(str.strip, cell.splitlines()):
+        depth, line = len(line) - len(line.lstrip()), line.strip()
+        is_part = depth > left and (re.match(_HAS_A_BODY, last) or not last.endswith(":"))
+        if not is_part and line[0] not in ")]}":
+            last, left = line, depth
+            yield re.sub(r"[\w.]+ +as +", "", line)
 
 
 def _bound(code):

@@ -1,5 +1,7 @@
 """1.4: the distance of every query from every key, without the differences of all pairs."""
 
+import tracemalloc
+
 import torch
 import torch.nn.functional as F  # noqa: F401 - of one mistake
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -88,8 +90,11 @@ def without_nan(results, q, k):
 
 def without_differences(answer, q, k):
     """Call the answer; raise NamedMistake if it makes L × S × d numbers anywhere, or uses cdist."""
+    tracemalloc.start()
     with Made() as made:
         results = call_with_clones(answer, q, k)
+    _, peak = tracemalloc.get_traced_memory()  # bytes of NumPy's arrays, but not of tensors
+    tracemalloc.stop()
     results = without_nan(results, q, k)
     if made.by_cdist:
         hint = (
@@ -100,7 +105,8 @@ def without_differences(answer, q, k):
     sizes = sorted([q.shape[-2], k.shape[-2], q.shape[-1]])
     folded = q.shape[:-1].numel() * k.shape[-2]  # as many as a whole batch of L × S has
     large = [shape for shape in made.shapes if sorted(shape[-3:]) == sizes]
-    if sizes[0] > 1 and any(shape.numel() != folded for shape in large):
+    as_arrays = peak > 6 * folded * q.shape[-1] > 1e5  # of 8 bytes each; with few, other things do
+    if as_arrays or sizes[0] > 1 and any(shape.numel() != folded for shape in large):
         hint = (
             "Your distances are correct, but your code makes L × S × d numbers along the way, such "
             "as the differences of all pairs. Make no tensor of that size. Multiply out ‖q − k‖²: "
