@@ -392,7 +392,8 @@ def test_bars_stand_beside_or_after_one_another_and_are_read_out():
     assert middles[::2] == sorted(middles[::2]) and max(middles[::2]) < min(middles[1::2])
     assert [text.get_text() for text in ax.texts] == ["1", "2", "30", "20", "5", "6"]
     assert ax.description == "n (a, b, c): x 1, 30, 5; y 2, 20, 6"
-    ax = bars(["x", "y"], series, xlabel="n", ylabel="ms", stacked=True)
+    ax = bars(["x", "y"], series, xlabel="n", ylabel="ms", stacked=True, xlim=(0, 99))
+    assert ax.get_xlim() == (0, 99)
     assert [bar.get_x() for bar in ax.patches] == [0, 0, 1, 2, 31, 22]
     assert ax.description == "n (a, b, c): x 1 + 30 + 5; y 2 + 20 + 6"
 

@@ -266,9 +266,12 @@ def test_who_is_graded_before_an_interruption_is_in_the_table(tmp_path, monkeypa
             raise KeyboardInterrupt
         return grade.Result(paths, {"dot": ("correct", "")}, [])
 
-    runner = SimpleNamespace(way=["nowhere"], stop=lambda: None)
+    def started(hidden):  # with what an answer may not read
+        assert {tmp_path / name for name in ("release", "source", "gradebook.db")} <= {*hidden}
+        return SimpleNamespace(way=["nowhere"], stop=lambda: None)
+
     for name, value in {
-        "grade": judged, "Students": lambda hidden: runner, "Assignment": str,
+        "grade": judged, "Students": started, "Assignment": str,
         "resource": Mock(), "torch": Mock(),
     }.items():  # fmt: skip
         monkeypatch.setattr(grade, name, value)
@@ -412,6 +415,7 @@ def test_an_answer_is_found_in_another_cell_by_its_name():
 
 def test_submissions_lie_flat_or_in_a_folder_for_each_student(tmp_path):
     hidden = ["b/.ipynb_checkpoints/1.ipynb", ".ipynb_checkpoints/a.ipynb", ".f.ipynb"]
+    hidden += ["._a.ipynb", "b/._1.ipynb"]  # which macOS writes beside each file
     for name in ["a.ipynb", "b/1.ipynb", "c/lesson/1.ipynb", *hidden]:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()

@@ -25,8 +25,9 @@ def machine(monkeypatch, tmp_path):
     Machine = namedtuple("Machine", "commands fails")
     machine = Machine(commands=[], fails=[HAS_GPU, HAS_TORCH, HAS_PIP])
 
-    def run(command, **_):
+    def run(command, cwd=None, **_):
         machine.commands.append([str(word) for word in command])
+        assert "requirements.txt" not in command or Path(cwd) == tmp_path  # where that file is
         fails = any(word in " ".join(machine.commands[-1]) for word in machine.fails)
         return subprocess.CompletedProcess(command, int(fails), b"" if fails else b"GPU 0: an H200")
 
@@ -70,6 +71,7 @@ def test_an_old_python_can_read_the_installer_and_is_refused(machine, monkeypatc
     monkeypatch.setattr(sys, "version_info", (3, oldest, 0))
     call(monkeypatch)
     assert given_to_pip(machine)
+    assert f"python=3.{oldest}\n" in (ROOT / "environment.yml").read_text(encoding="utf-8")
     for said in re.findall(r"Python ([\d.]+) or newer", (ROOT / "README.md").read_text()):
         assert said == f"3.{oldest}", f"README.md names Python {said}"
 

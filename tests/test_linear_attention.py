@@ -152,6 +152,16 @@ def test_gradients_of_both_forms(chosen):
     assert torch.autograd.gradcheck(chunked, given)
 
 
+@pytest.mark.parametrize("form", [linear_attention_masked, linear_attention_recurrent])
+def test_gradients_of_a_decay_that_is_0(form):
+    qkv, gates = draw((2,), 5, 3, 2)
+    gates["decay"][:, 2] = 0
+    given = [each.requires_grad_() for each in (*qkv, gates["decay"])]
+    out = form(*given)
+    slopes = torch.autograd.grad(out[0] if type(out) is tuple else out, given, torch.ones(2, 5, 2))
+    assert all(slope.isfinite().all() for slope in slopes)
+
+
 def test_gradients_of_the_masked_form():
     qkv, gates = draw((2,), 5, 3, 2)
     given = [each.requires_grad_() for each in (*qkv, gates["decay"])]

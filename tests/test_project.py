@@ -181,6 +181,8 @@ def test_a_forks_workflow_fails_on_a_wrong_answer_with_its_hint_and_lists_progre
     exercise.cells = exercise.cells[: sources.index("check(dot)") + 1]
     (dot,) = [cell for cell in exercise.cells if STUB in cell.source]
     dot.source = "def dot(a, b):\n    return a * b"
+    stale = nbformat.v4.new_output("stream", text="as another version of the course printed it\n")
+    exercise.cells[1].update(outputs=[stale], execution_count=1)
     (tmp_path / "exercises").mkdir()
     write(exercise, tmp_path / "exercises" / "01.ipynb")
 
@@ -197,7 +199,7 @@ def test_a_forks_workflow_fails_on_a_wrong_answer_with_its_hint_and_lists_progre
             failed |= run.returncode != 0
             outputs.append(run.stdout)
     assert failed and len(outputs) == 2
-    assert "❌ 1.1 dot:" in outputs[0]
+    assert "❌ 1.1 dot:" in outputs[0] and "1 failed" in outputs[0]
     assert "1.1" in outputs[1] and "❌" in outputs[1]
 
 

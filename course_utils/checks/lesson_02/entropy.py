@@ -129,6 +129,7 @@ MISTAKES = [
 
 exercise = Exercise(
     "2.4", entropy, inputs, MISTAKES, run=without_an_eps(entropy, torch.clone),
-    also_right=[in_numpy, lambda weights: torch.distributions.Categorical(probs=weights).entropy(),
+    also_right=[in_numpy, lambda weights: entropy(weights.float()),
+                lambda weights: torch.distributions.Categorical(probs=weights).entropy(),
                 lambda weights: -(weights * (weights + 1e-9).log()).sum(-1)],
 )  # fmt: skip
