@@ -244,7 +244,7 @@ def test_stop_ends_a_check_at_once(notebook):
         ("class Sizes:\n    def dot(a, b): return a @", False),
         ("# import dot\ndot.calls = no_such_name", False),
         ("for fn in [dot]: no_such_name", False),
-        ("def f(: pass", True),  # the name that a decorator left
+        ("def inner(: pass", True),  # the name that a decorator left
         ("dot == 1 @", False),
         ("other = dot(1, 2", False),
         ("no_such_name\ndef dot(a, b): return a", True),
@@ -252,7 +252,7 @@ def test_stop_ends_a_check_at_once(notebook):
     ],
 )
 def test_an_answer_whose_newest_version_did_not_run_is_not_judged(notebook, edit, told):
-    name = "f" if "f(" in edit else "("  # a decorator may leave it
+    name = "inner" if "inner(" in edit else "("  # a decorator may leave it
     notebook(f"def dot(a, b): return a @ b\ndot.__name__ = {name!r}")
     # _IncompleteInputError is raised from Python 3.13 on
     errors = ("SyntaxError", "_IncompleteInputError", "NameError", "ModuleNotFoundError")
