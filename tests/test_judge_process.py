@@ -90,7 +90,11 @@ NOTEBOOK = """
             while not self.error: pass
             raise self.error
 
+    class Nested:
+        def __reduce__(self): return str, (check(lambda a, b: nested, "dot").mistake,)
+
     spoilt, config, fatal, endless = Spoilt(), Config(), Fatal(SystemExit), Fatal(None)
+    nested = Nested()
 
     class Endless(torch.Tensor):
         def detach(self):
@@ -125,6 +129,7 @@ ANSWERS = {
     "torch.backends.cudnn.deterministic = True; return a @ b": "correct",
     "if os.fork() == 0: os._exit(0)\n    return a @ b": "correct",
     "check(f, 'dot'); return a @ b": "correct",
+    "return a @ b if nested == 'checks itself' else a": "correct",
     "torch.Tensor.all = lambda *_, **__: torch.tensor(True); return a @ b": "correct",
     "torch.manual_seed(1); return a @ b": "changes the random state",
     "return a @ b if 'LATER' in os.environ and 'lib' in sys.path else a": "correct",

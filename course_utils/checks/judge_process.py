@@ -74,7 +74,7 @@ GONE = (
     "this again, your code ends or stops that process."
 )
 
-_one_at_a_time = threading.RLock()  # what is pickled may check, too
+_one_at_a_time = threading.RLock()
 in_process = False  # whether to judge in this very process, as the course's own tests do
 _server = None
 
@@ -101,23 +101,26 @@ def start():
 
 def judge(exercise, answer):
     """Return what `judge.judge_here` returns in another process, or why it cannot be asked."""
-    error = None
-    with contextlib.suppress(Exception):  # whatever the answer's attributes do
+    error, used = None, []
+    with _limited(PICKLING, Exception):  # whatever the answer's attributes do
         error = newest_version_error(answer)
     if error:
         return "not checked", "cell did not run", NOT_RUN.format(error)
+    if _one_at_a_time._is_owned():  # something that is pickled checks, too
+        return "wrong", *calls.NESTED
     with _one_at_a_time:
         late = time.monotonic() + 2 * PICKLING
         status, mistake, hint, *pictured = _asked(exercise.name, answer)
         if mistake == "cannot be sent":
             what = "It"
-            with contextlib.suppress(Exception):
-                for name, value in used_by(answer):
-                    if time.monotonic() > late:
-                        break
-                    if _asked(exercise.name, [value])[1] == mistake:  # in a list, it is not called
-                        what = f"Your code uses {name}, which"
-                        break
+            with _limited(PICKLING, Exception):
+                used = [*used_by(answer)]
+            for name, value in used:
+                if time.monotonic() > late:
+                    break
+                if _asked(exercise.name, [value])[1] == mistake:  # in a list, it is not called
+                    what = f"Your code uses {name}, which"
+                    break
             hint = NOT_SENT.format(what, hint)
     return status, mistake, hint, *pictured
 
@@ -125,8 +128,7 @@ def judge(exercise, answer):
 def _asked(name, answer):
     """Return the verdict of another process on an answer, or why that cannot be had."""
     try:
-        thread, late = ctypes.c_ulong(threading.get_ident()), ctypes.py_object(TimeoutError)
-        with _after(PICKLING, ctypes.pythonapi.PyThreadState_SetAsyncExc, thread, late):
+        with _limited(PICKLING):
             letters = pickled(answer)
         # cells have no time of change; with them, an error can name its line
         cells = {k: each for k, each in linecache.cache.items() if len(each) > 1 and not each[1]}
@@ -151,6 +153,15 @@ def _asked(name, answer):
             return "not checked", "process has ended", GONE
         raise
     return _verdict(reply)
+
+
+@contextlib.contextmanager
+def _limited(seconds, *ignored):
+    """Raise TimeoutError if what is within takes longer; ignore errors of the kinds named."""
+    thread, late = ctypes.c_ulong(threading.get_ident()), ctypes.py_object(TimeoutError)
+    with contextlib.suppress(*ignored):
+        with _after(seconds, ctypes.pythonapi.PyThreadState_SetAsyncExc, thread, late):
+            yield
 
 
 @contextlib.contextmanager
