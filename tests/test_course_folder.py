@@ -85,6 +85,7 @@ def test_a_start_writes_over_nothing_that_it_did_not_put_there(shipped, tmp_path
     (tmp_path / "mine" / "exercises").mkdir(parents=True)
     (tmp_path / "mine" / EXERCISE).write_text("mine")
     course_folder.start(tmp_path / "mine")
+    assert not (tmp_path / "mine" / course_folder.BASE / EXERCISE).exists()  # it is not ours
     store(shipped / EXERCISE, STUB, NEW)
     assert "it stays as it is" in course_folder.update(tmp_path / "mine")[0]
     assert (tmp_path / "mine" / EXERCISE).read_text() == "mine"

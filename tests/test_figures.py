@@ -394,6 +394,8 @@ def test_bars_stand_beside_or_after_one_another_and_are_read_out():
     assert ax.description == "n (a, b, c): x 1, 30, 5; y 2, 20, 6"
     ax = bars(["x", "y"], series, xlabel="n", ylabel="ms", stacked=True, xlim=(0, 99))
     assert ax.get_xlim() == (0, 99)
+    ax.figure.draw_without_rendering()
+    assert ax.get_legend().get_window_extent().x0 > ax.bbox.x1  # it covers no bar
     assert [bar.get_x() for bar in ax.patches] == [0, 0, 1, 2, 31, 22]
     assert ax.description == "n (a, b, c): x 1 + 30 + 5; y 2 + 20 + 6"
 

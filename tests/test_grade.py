@@ -281,6 +281,8 @@ def test_who_is_graded_before_an_interruption_is_in_the_table(tmp_path, monkeypa
     with pytest.raises(KeyboardInterrupt):
         grade.main([str(tmp_path / "class"), "--out", str(tmp_path / "grades.csv")])
     (row,) = csv.DictReader((tmp_path / "grades.csv").open())
+    (tmp_path / "class" / "second.ipynb").unlink()
+    grade.main([str(tmp_path / "class"), "--out", str(tmp_path / "grades.csv")])  # once more
     assert row == {"student": "first", "points": "1", "dot": "1", "message": ""}
 
 
@@ -411,6 +413,9 @@ def test_an_answer_is_found_in_another_cell_by_its_name():
     cells[1:1] = ASSIGNMENT.cells
     assert ASSIGNMENT.answered_in(cells)["dot"] == len(cells) - 1
     assert ASSIGNMENT.answered_in(cells[:1]) == {"dot": 0}
+    (own,) = (n for n, cell in enumerate(cells) if cell.id == ASSIGNMENT.ids["dot"])
+    cells[own] = submissions.Cell.parsed(cells[own].id, "def dot(a, b): return a @ b")
+    assert ASSIGNMENT.answered_in(cells)["dot"] == own  # what stands below it is a sketch
 
 
 def test_submissions_lie_flat_or_in_a_folder_for_each_student(tmp_path):
@@ -422,10 +427,11 @@ def test_submissions_lie_flat_or_in_a_folder_for_each_student(tmp_path):
     for link in ("d.ipynb", "b/2.ipynb"):  # to what may be another student's
         os.symlink(tmp_path / "a.ipynb", tmp_path / link)
     os.mkfifo(tmp_path / "e.ipynb")  # reading it would never end
+    (tmp_path / "g").mkdir()
     found = submissions.submissions(tmp_path)
     assert {student: [path.name for path in paths] for student, paths in found.items()} == {
         "a": ["a.ipynb"], "b": ["1.ipynb", "2.ipynb"], "c": ["1.ipynb"], "d": ["d.ipynb"],
-        "e": ["e.ipynb"], ".f": [".f.ipynb"],
+        "e": ["e.ipynb"], ".f": [".f.ipynb"], "g": [],
     }  # fmt: skip
     refused = found["d"] + found["e"] + found[".f"]
     assert len(grade.grade(Mock(), refused, []).messages) == 3

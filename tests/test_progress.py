@@ -90,9 +90,15 @@ def test_in_a_notebook_the_lines_link_to_the_next_exercise_and_to_other_notebook
     shutil.copy(source, file.parent / "exercises")
     progress(1)
     progress(2)
+    (file.parent / "exercises" / source.name).write_text("{")  # while JupyterLab saves it
+    progress(1)
     link = f'<a href="#cell-id={second}">1.2 dot_product_scores</a>'
-    assert [link in page for page in shown] == [False, True, False]
-    assert [f'<a href="{source.name}">01: 1 of ' in page for page in shown] == [False, False, True]
+    assert [link in page for page in shown] == [False, True, False, False]
+    assert [f'<a href="{source.name}">01: 1 of ' in page for page in shown[:3]] == [
+        False,
+        False,
+        True,
+    ]
 
 
 def test_solutions_and_lessons_are_no_progress(file, monkeypatch):
