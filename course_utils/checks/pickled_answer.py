@@ -127,7 +127,7 @@ def _same(value):
 
 
 def _is_importable(value):
-    module = sys.modules[value.__module__]
+    module = sys.modules.get(value.__module__)
     return value.__module__ != "__main__" and getattr(module, value.__qualname__, None) is value
 
 
