@@ -90,7 +90,10 @@ def without_nan(results, q, k):
 
 def without_differences(answer, q, k):
     """Call the answer; raise NamedMistake if it makes L × S × d numbers anywhere, or uses cdist."""
-    tracemalloc.start()
+    folded = q.shape[:-1].numel() * k.shape[-2]  # as many as a whole batch of L × S has
+    differences = folded * q.shape[-1]
+    if differences > 20_000:  # of fewer, other memory would be more, and tracing is slow
+        tracemalloc.start()
     with Made() as made:
         results = call_with_clones(answer, q, k)
     _, peak = tracemalloc.get_traced_memory()  # bytes of NumPy's arrays, but not of tensors
@@ -103,9 +106,8 @@ def without_differences(answer, q, k):
         )
         raise NamedMistake("uses cdist", hint, results)
     sizes = sorted([q.shape[-2], k.shape[-2], q.shape[-1]])
-    folded = q.shape[:-1].numel() * k.shape[-2]  # as many as a whole batch of L × S has
     large = [shape for shape in made.shapes if sorted(shape[-3:]) == sizes]
-    as_arrays = peak > 6 * folded * q.shape[-1] > 1e5  # of 8 bytes each; with few, other things do
+    as_arrays = peak > 6 * differences  # of 8 bytes each
     if as_arrays or sizes[0] > 1 and any(shape.numel() != folded for shape in large):
         hint = (
             "Your distances are correct, but your code makes L × S × d numbers along the way, such "
