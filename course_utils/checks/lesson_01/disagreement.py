@@ -72,8 +72,8 @@ MISTAKES = [
     ("all three agree",
      "All three measures choose the same key. Each must choose a different one. Make one key "
      "very long, at about 45° to q (for the dot product). Point a much shorter one almost in the "
-     "direction of q (for the cosine). Put the tip of the third closer to the tip of q than the "
-     "others, at a larger angle than the second (for the distance).",
+     "direction of q (for the cosine). Of the three tips, put that of the third closest to the "
+     "tip of q, at a larger angle than the second (for the distance).",
      ("[9.0, 9.0], [3.0, 0.1], [1.0, 0.5]", "[1.0, 0.0], [0.6, 0.8], [0.0, 1.0]")),
     ("dot and cosine agree",
      "Dot product and cosine choose the same key. Take the key that no measure chooses. Give it "

@@ -297,7 +297,7 @@ MISTAKES = [
     ("−inf replaced by a finite number",
      "Right, unless all finite scores of a row are extremely low. If you replace −inf with a "
      "finite number, such as −10⁹, the replaced scores can then get all the weight. Keep −inf for "
-     "the maximum. In the product of x − m and its exponential, set x − m to 0 for such scores, "
+     "the maximum. In the product of x − m and its exponential, set x − m to 0 for scores of −inf, "
      "because 0 · −inf is NaN.",
      lambda blocks: streamed_entropy(x.double().nan_to_num(neginf=-1e9) for x in blocks)),
     ("wrong sign",

@@ -124,8 +124,8 @@ MISTAKES = [
      (RETURN, "return (whole - (kept * k).mT @ W).mT, (kept * k).mT @ U")),
     ("no delta rule",
      "Your tokens write β v without a correction, and your transition only decays. From each v, "
-     "subtract what the state, with all earlier writes, returns for the token's key. What a token "
-     "subtracts of the old state also belongs to the transition.",
+     "subtract what the state, with all earlier writes, returns for the token's key. The part of "
+     "the old state that each token subtracts also belongs in the transition.",
      (RETURN, "return whole, (kept * k).mT @ (b * v)")),
     ("transition without the delta rule",
      "Your addition is right, but your transition only decays. The tokens also subtract what the "
