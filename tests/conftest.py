@@ -20,11 +20,11 @@ def pytest_collection_modifyitems(items):
 
     One process runs all tests of an exercise, because each process computes the results of its
     mistakes once. One process runs all tests in JupyterLab, since two at a time are slower. Other
-    tests stay together by file.
+    tests stay together by file, and so do the cells of a notebook, which share a kernel.
     """
     skip = pytest.mark.skip(reason="Triton exists for Linux only")
     for item in items:
-        if "chromium" in item.fixturenames:
+        if "chromium" in getattr(item, "fixturenames", ()):  # a cell has none
             item.add_marker("browser")
         exercise, file = exercise_of(item), item.path.name
         of_file = "JupyterLab" if file.startswith("test_browser") else file

@@ -20,11 +20,11 @@ PYTHON = [sys.executable, "-m"]
 WORKERS = str(min(8, os.cpu_count() + 2))
 # Files start in their order; by their number of tests, the slow browser would be last and alone.
 PYTEST = [*PYTHON, "pytest", "-n", WORKERS, "--no-loadscope-reorder"]
-# The cells of a notebook share a kernel. The time limits are for a kernel that died, not for a slow
-# machine.
-NBVAL = [*PYTEST, "--dist", "loadfile", "-p", "no:cacheprovider", "--nbval-current-env"]
+GROUPED = [*PYTEST, "--dist", "loadgroup"]  # by tests/conftest.py; the cells of a notebook too
+# The time limits are for a kernel that died, not for a slow machine.
+NBVAL = ["-p", "no:cacheprovider", "--nbval-current-env"]
 NBVAL += ["--nbval-cell-timeout=900", "--nbval-kernel-startup-timeout=900"]
-# The later lessons take longest, so they go first.
+# The later lessons take longest, so they go first, and before the tests, which are short.
 NOTEBOOKS = [
     path.relative_to(ROOT).as_posix()
     for folder in ("notebooks", "solutions")
@@ -35,13 +35,12 @@ STYLE = {
     "format": [*PYTHON, "ruff", "format", "--check", "."],
 }
 TEST = STYLE | {
-    "tests": [*PYTEST, "--dist", "loadgroup", "tests"],  # as tests/conftest.py groups them
-    "lessons and solutions": [*NBVAL, "--nbval", *NOTEBOOKS],
-    "exercises": [*NBVAL, "--nbval-lax", "exercises"],
+    "lessons and tests": [*GROUPED, *NBVAL, "--nbval", *NOTEBOOKS, "tests"],
+    "exercises": [*PYTEST, "--dist", "loadfile", *NBVAL, "--nbval-lax", "exercises"],
 }
 FAST = "not browser and not slow"
 CORES = str(min(8, os.cpu_count()))  # fast tests do not wait, and each process imports PyTorch
-CHECK = STYLE | {"tests": [*TEST["tests"], "-n", CORES, "-m", f"{FAST} and not kernel"]}
+CHECK = STYLE | {"tests": [*GROUPED, "tests", "-n", CORES, "-m", f"{FAST} and not kernel"]}
 # The processes share the cores: one thread each, unless told otherwise, and a waiting one sleeps.
 CALM = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
 
@@ -69,7 +68,7 @@ def main(arguments):
     """Run all stages, print the table, and return the exit code."""
     stages = CHECK if arguments[:1] == ["check"] else TEST
     if chosen := arguments[1:2]:  # few tests: they are done before other processes have started
-        stages = STYLE | {"tests": [*TEST["tests"], "-n", "0", "-m", FAST, "-k", *chosen]}
+        stages = STYLE | {"tests": [*GROUPED, "tests", "-n", "0", "-m", FAST, "-k", *chosen]}
     rows = []
     for name, command in stages.items():
         print(f"\n== {name}", flush=True)
