@@ -59,7 +59,7 @@ CASES = {  # a word of the likely cause, and what raises such errors
     "unpacked along its first dimension": [lambda: [one for one, two in [(1, 2, 3)]]],
     "generator": [lambda: ROWS[0], lambda: len(ROWS)],
     "parentheses": [lambda: 0 < V < 1, lambda: bool(M > 0)],
-    "one number of dimensions": [lambda: torch.bmm(M, M), lambda: torch.mm(B, M)],
+    "one fixed number of dimensions": [lambda: torch.bmm(M, M), lambda: torch.mm(B, M)],
     "one row at a time": [lambda: torch.outer(M, M), lambda: torch.dot(M, M)],
     "einsum": [lambda: torch.einsum("bld,bsd->bls", M, M)],
     ".reshape()": [lambda: M.T.view(20), lambda: B.permute(0, 2, 1).view(2, 20)],

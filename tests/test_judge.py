@@ -50,6 +50,12 @@ def without_source(message):
 # Right answers
 
 
+def doubled_by_a_new_layer(x):
+    layer = nn.Linear(3, 3, bias=False)
+    nn.init.eye_(layer.weight)
+    return layer(2 * x)
+
+
 @pytest.mark.parametrize(
     "answer",
     [
@@ -58,6 +64,8 @@ def without_source(message):
         lambda x: 2 * x.double().numpy(),
         lambda x: nn.Parameter(2 * x),
         functools.partial(torch.mul, 2),
+        lambda x: 2 * x * bool(torch.manual_seed(1)),  # chance decides nothing
+        doubled_by_a_new_layer,
     ],
 )
 def test_a_right_answer_passes_whatever_its_layout(exercise, answer):
@@ -106,8 +114,8 @@ class Silent(Exception):
         # what it does besides
         (lambda x: 2 * x.unsqueeze_(0)[0], "wrong", "changes its input", "(argument 1) in place"),
         (asks_for_gradients, "wrong", "input asks for gradients", "(argument 1)"),
-        (lambda x: 2 * x * bool(torch.manual_seed(1)), "wrong", "changes the random state", "seed"),
-        (lambda x: x @ torch.randn(3, 3), "wrong", "changes the random state", "is random."),
+        (lambda x: x @ torch.randn(3, 3), "wrong", "depends on chance", "is random."),
+        (lambda x: x * x + 0 * torch.randn(3), "wrong", "square", "that is the square"),
         (lambda x: nn.Linear(3, 3)(x), "wrong", "layer made anew", "nn.Linear"),
         # its errors, on one line
         (lambda x: unset * x, "wrong", None, "name 'unset' is not defined in line"),  # noqa: F821

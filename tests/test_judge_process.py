@@ -131,7 +131,7 @@ ANSWERS = {
     "check(f, 'dot'); return a @ b": "correct",
     "return a @ b if nested == 'checks itself' else a": "correct",
     "torch.Tensor.all = lambda *_, **__: torch.tensor(True); return a @ b": "correct",
-    "torch.manual_seed(1); return a @ b": "changes the random state",
+    "return torch.rand(()) + a @ b": "depends on chance",
     "return a @ b if 'LATER' in os.environ and 'lib' in sys.path else a": "correct",
     "return a @ b if os.getcwd() == folder and os.environ['MPLBACKEND'] == 'agg' else a": "correct",
     "pipe().send_bytes(b'[\"great\", null, 5]'); os._exit(0)": "malformed verdict",

@@ -29,7 +29,7 @@ ROLES = {  # names that learners use, for an nn.Linear each
     "W_q": "q Wq w_qs to_q query W_query q_proj query_layer queries linear_q fc_queries qProj",
     "W_k": "k Wk to_k key W_key key_proj k_projection keys linear_k mat_k kProj",
     "W_v": "v Wv to_v value values v_layer vals v_proj linear_v",
-    "W_o": "o Wo to_out out out_proj output output_layer fc",
+    "W_o": "o os Wo to_out out out_proj output output_layer fc",
 }
 
 

@@ -316,6 +316,8 @@ TABLE = {
         ("shares memory", [(LAST_COPY, f"{LAST_COPY}\n    ours.W_o = theirs.out_proj")]),
         ("changes theirs", [(LAST_COPY, f"{LAST_COPY}\n    theirs.in_proj_weight.data.zero_()")]),
         ("cannot learn", [(LAST_COPY, f"{LAST_COPY}\n    ours.requires_grad_(False)")]),
+        ("bias of W_k", [("linear.bias.copy_(bias)",
+                          "linear is ours.W_k or linear.bias.copy_(bias)")]),
     ],
     "without_head": [
         ("biases taken for granted", [("* others)", "* others + 0 * layer.W_v.bias)")]),

@@ -143,8 +143,8 @@ CAUSES = [
         # of what it says, because the learner's line may have a `permute(` as well
         r"^((?! in line \d).)*(must be a 3D tensor|batch1|must be a matrix|expects a 2D tensor|"
         r"t\(\) expects a tensor with|only supported on matrices|permute\()",
-        "This works for only one number of dimensions, but inputs may have more or fewer. `@` and "
-        "`.transpose(-2, -1)` take any.",
+        "This call takes one fixed number of dimensions, but inputs may have more or fewer. `@` "
+        "and `.transpose(-2, -1)` take any.",
     ),
     (
         r"leaf Variable that requires grad is being used in an in-place",
@@ -259,7 +259,7 @@ CAUSES = [
         r"'generator' object is not subscriptable|type 'generator' has no len",
         "A generator has no index and no length. Loop over it with `for`.",
     ),
-    (r"is not subscriptable|NoneType", "Something is None that should have a value."),
+    (r"is not subscriptable|NoneType", "Your code uses None here as if it were a value."),
     (r"maximum recursion depth", "Your function calls itself without end."),
     (
         r"index .* is out of bounds|list index out of range|index out of range",

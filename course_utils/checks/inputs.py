@@ -65,7 +65,7 @@ class Results(TorchFunctionMode):
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         result = func(*args, **(kwargs or {}))
-        self.made += [result] if isinstance(result, torch.Tensor) else []
+        self.made += [_unwrapped(result)] if isinstance(result, torch.Tensor) else []
         return result
 
     def held(self):
@@ -96,7 +96,17 @@ class Shapes(TorchFunctionMode):
         return result
 
 
-memory = torch.Tensor.untyped_storage
+def _unwrapped(tensor):
+    """Return what a tensor within `torch.vmap` or `torch.func.grad` stands for; others as is."""
+    functorch = torch._C._functorch
+    while functorch.is_functorch_wrapped_tensor(tensor):
+        tensor = functorch.get_unwrapped(tensor)
+    return tensor
+
+
+def memory(tensor):
+    """Return the memory that a tensor shares with its views."""
+    return _unwrapped(tensor).untyped_storage()
 
 
 class Held(TorchFunctionMode):

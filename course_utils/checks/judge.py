@@ -158,7 +158,7 @@ def _judge(exercise, answer, run_answer):
     whole = calls.call(_on_all, run_answer, tried, [*exercise.inputs()])
     if whole.error:
         raise whole.error
-    runs, asides = whole.value, []
+    runs = whole.value
     for run in runs:
         if stub := _stub(run.error):
             if stub in EXERCISES and stub != exercise.name:
@@ -167,24 +167,26 @@ def _judge(exercise, answer, run_answer):
             return "not attempted", None, "not attempted yet"
         if not _is_answers(run.error):
             raise run.error
-        if isinstance(run.error, NamedMistake) and run.error.results is not None:
-            asides.append(run.error)
-            run.value, run.error = run.error.results, None
+    asides = _set_aside(runs)
     if whole.reseeded and not isinstance(answer, type):
-        if makes_layers:
-            hint = (
-                "Your function creates a layer, such as `nn.Linear`, at each call. The layer has "
-                "weights of its own, so no gradient reaches the matrices that are given. Multiply "
-                "by these matrices themselves."
-            )
-            return "wrong", "layer made anew", hint
-        hint = "Your code sets a seed or draws random numbers. Nothing in this exercise is random."
         if "rng" in inspect.signature(exercise.reference).parameters:
             hint = (
                 "Your code sets a seed or draws random numbers without `rng`. Draw all of them "
                 "with `generator=rng`."
             )
-        return "wrong", "changes the random state", hint
+            return "wrong", "changes the random state", hint
+        with calls.seeded(1):  # a layer may be made anew, and then get the weights that are given
+            again = calls.call(_on_all, run_answer, tried, [*exercise.inputs()])
+        _set_aside(again.value or [])
+        first = [run.error or run.value[0] for run in runs]
+        if again.error or not fitting(again.value, first):
+            hint = "Your result depends on random numbers. Nothing in this exercise is random."
+            if makes_layers:
+                hint = (
+                    "Your function creates a layer, such as `nn.Linear`, at each call, and your "
+                    "result depends on its random weights. Use the matrices that are given."
+                )
+            return "wrong", "layer made anew" if makes_layers else "depends on chance", hint
     printed = " (`check` hides what your code prints)" * whole.printed
     try:
         return _compared(exercise, answer, run_answer, runs, asides, printed)
@@ -193,6 +195,16 @@ def _judge(exercise, answer, run_answer):
             hint = f"Your result has the type {odd}, which cannot be compared"
             return "wrong", None, f"{hint} ({summarize(error)}). Return tensors or numbers."
         raise
+
+
+def _set_aside(runs):
+    """Let runs whose mistake counts only for right results return these; return the mistakes."""
+    asides = []
+    for run in runs:
+        if isinstance(run.error, NamedMistake) and run.error.results is not None:
+            asides.append(run.error)
+            run.value, run.error = run.error.results, None
+    return asides
 
 
 def _compared(exercise, answer, run_answer, runs, asides, printed):

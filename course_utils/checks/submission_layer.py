@@ -295,7 +295,7 @@ ROLES = {
     "W_q": "q qs wq qw query queries",
     "W_k": "k ks wk kw key keys",
     "W_v": "v vs wv vw value values val vals",
-    "W_o": "o wo ow out output outputs",
+    "W_o": "o os wo ow out output outputs",
 }
 
 

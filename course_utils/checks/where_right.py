@@ -109,7 +109,8 @@ def _by_dimension(probes, right):
     rest = [n for n, is_right in zip(dimensions, right, strict=True) if not is_right]
     if max(fine) < min(rest) and len(fine) > 1:  # one input alone has many properties
         plural = "s" * (max(fine) > 1)
-        return f"right for inputs of {_up_to(fine)} dimension{plural} and wrong for more (a batch)"
+        more = "more (a batch)" if max(fine) < 3 else "more"
+        return f"right for inputs of {_up_to(fine)} dimension{plural} and wrong for {more}"
     if min(fine) > max(rest) and len(rest) > 1:
         return "right for inputs with a batch and wrong without one"
     return ""
@@ -159,8 +160,11 @@ def _properties(probes):
         )
         for p in probes
     ]
-    limit = max((size for size, p in zip(largest, probes, strict=True) if p.right), default=0)
-    if 4 * limit < min(size for size, p in zip(largest, probes, strict=True) if not p.right):
+    limit = max(size for size, p in zip(largest, probes, strict=True) if p.right)
+    least = min(size for size, p in zip(largest, probes, strict=True) if not p.right)
+    longest = max(p.target.numel() for p in probes if p.right)
+    shortest = min(p.target.numel() for p in probes if not p.right)
+    if 4 * limit < least and longest >= shortest:  # else the length may be the reason as well
         yield (
             [size <= limit for size in largest],
             f"with entries up to {limit:.2g}",

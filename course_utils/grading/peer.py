@@ -18,7 +18,6 @@ import torch
 
 LARGEST = 64 << 20  # bytes of one message
 NUMBERS = bool, int, float, complex, str
-SEED = 20170612  # an answer that sets this very seed is not noticed
 
 
 class Lost(BaseException):
@@ -123,6 +122,7 @@ class Peer:
         packed = self.pack((list(args), kwargs or {}), ours)
         traced = [each.requires_grad for each in ours]
         content = {"function": number, "packed": packed, "traced": traced}
+        content["seed"] = torch.initial_seed()
         content |= {"tensors": [each.detach() for each in ours], "grad": torch.is_grad_enabled()}
         reply = self.ask("call", content)
         del self.objects[before:]  # a function among the arguments lives as long as the call
@@ -153,7 +153,7 @@ class Peer:
         given = [each.clone() if each.requires_grad else each for each in tensors]
         args, kwargs = self.unpack(content["packed"], given)
         shapes = [repr(self.pack(arg, [])) for arg in args]
-        states = self.seed()
+        states = self.seed(content["seed"])
         with torch.set_grad_enabled(content["grad"] is True):
             result = self.objects[content["function"]](*args, **kwargs)
         results, drawn = [], states is not None and states != _random_states()
@@ -175,11 +175,11 @@ class Peer:
             "drawn": drawn,
         }
 
-    def seed(self):
+    def seed(self, seed):
         """Let random numbers start anew; return the random states."""
-        torch.default_generator.manual_seed(SEED)
-        np.random.seed(SEED)  # noqa: NPY002
-        random.seed(SEED)
+        torch.default_generator.manual_seed(seed)
+        np.random.seed(seed)  # noqa: NPY002
+        random.seed(seed)
         return _random_states()
 
     def _backward(self, content):

@@ -36,8 +36,9 @@ def inputs():
     zeros[0][0], zeros[1][2] = 0, 0
     pairs += [zeros, (200 * normal(3, 4), 0.05 * normal(4, 4))]  # lengths must not matter
     pairs += [(1e-6 * normal(3, 4), 1e-3 * normal(5, 4))]  # short, as after a small initialization
+    pairs += [(normal(4, 3), normal(4, 3))]
     # e^(cosine / 0.0005) overflows
-    temperatures = [0.1, 0.5, 2.0, 0.25, 0.0005, 1.5, 3.0, 0.7, 0.2, 0.3, 0.4]
+    temperatures = [0.1, 0.5, 2.0, 0.25, 0.0005, 1.5, 3.0, 0.7, 0.2, 0.3, 0.4, 0.6]
     return [
         (q, k, normal(*k.shape[:-1], k.shape[-1] - 1, dtype=k.dtype), temperature)
         for (q, k), temperature in zip(pairs, temperatures, strict=True)

@@ -162,6 +162,7 @@ def layers_and_inputs():
         probe(2, 3, 4, 1, 6),
         probe(1, 9, 10, 9, 2, 9, 10),
         probe(2, 4, 5, 3, 2, 4, 5, in_order=True),
+        probe(2, 5, 5, 2, 4),  # as many queries as keys, but no mask
     ]
 
 
@@ -357,8 +358,8 @@ OF_ANY_LAYER = [
      "queries instead of keys. Use the mask as it is, without a transpose.",
      ("~mask", "~(mask.mT if mask.shape[-2] == 1 and q.shape == k.shape else mask)")),
     ("output lost where head 0 is empty",
-     "Your whole output is 0 for a query that has no allowed key in head 0, even if it has "
-     "some in other heads. Set only the weights of head 0 to 0, not the output.",
+     "Your whole output is 0 for a query that has no allowed key in one of the heads, even if it "
+     "has some in others. Set only the weights of that head to 0, not the output.",
      ("self.W_o(merged), weights", "self.W_o(merged) * (weights.sum(-1)[:, :1].mT > 0), weights")),
     ("PyTorch's layer as it is",
      "Your result is what nn.MultiheadAttention returns by default. That layer averages the "

@@ -53,19 +53,20 @@ def in_a_ring(layer, x, cache, window):
 
 
 def inputs():
-    """Return (d_model, num_heads, B, lengths of the pieces, window)."""
+    """Return (d_model, num_heads, B, lengths of the pieces, window, factor of the tokens)."""
     return [
-        (12, 3, 2, (5, 1, 1, 1, 1), 3),
-        (8, 2, 3, (1, 1, 1, 1, 1, 1), 2),
-        (8, 4, 2, (2, 6, 3), 4),  # a piece longer than the window, after others
-        (10, 2, 1, (3, 4, 2), 20),  # a window longer than the text
-        (6, 3, 2, (3, 2, 1), 1),  # each token attends only to itself
-        (6, 1, 2, (9,), 3),
-        (48, 1, 4, (5, 3, 3), 6),  # large scores, which rounded keys change
+        (12, 3, 2, (5, 1, 1, 1, 1), 3, 1),
+        (8, 2, 3, (1, 1, 1, 1, 1, 1), 2, 1),
+        (8, 4, 2, (2, 6, 3), 4, 1),  # a piece longer than the window, after others
+        (10, 2, 1, (3, 4, 2), 20, 1),  # a window longer than the text
+        (6, 3, 2, (3, 2, 1), 1, 1),  # each token attends only to itself
+        (6, 1, 2, (9,), 3, 1),
+        (48, 1, 4, (5, 3, 3), 6, 1),  # large scores, which rounded keys change
+        (12, 2, 2, (3, 4), 5, 20),  # e^score overflows
     ]
 
 
-def run(answer, d_model, num_heads, B, lengths, window):
+def run(answer, d_model, num_heads, B, lengths, window, factor):
     """Let the answer read a text in pieces. Count what it keeps, and how often it projects."""
     with seeded():
         layer = MultiHeadAttention(d_model, num_heads).double()
@@ -73,8 +74,8 @@ def run(answer, d_model, num_heads, B, lengths, window):
     projected = []  # how many numbers went in, in any shape
     for W in (layer.W_k, layer.W_v):
         W.register_forward_pre_hook(lambda _, given: projected.append(given[0].numel()))
-    normal = normals(512)
-    pieces, others = (normal(B, sum(lengths), d_model).split(lengths, dim=1) for _ in range(2))
+    normal, shape = normals(512), (B, sum(lengths), d_model)
+    pieces, others = ((factor * normal(*shape)).split(lengths, dim=1) for _ in range(2))
     outputs, cache, most, first = [], None, 0, None
     for piece in pieces:
         output, cache = pair(answer(layer, piece, cache, window), piece, window)

@@ -1,10 +1,12 @@
 """5.5: the weights of an nn.MultiheadAttention are copied into the course's layer."""
 
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 from course_utils.attention import MultiHeadAttention
 from course_utils.checks.calls import seeded
+from course_utils.checks.compare import is_same
 from course_utils.checks.exercise import Exercise, NamedMistake, tag_learner_errors
 from course_utils.checks.inputs import normals
 from course_utils.checks.lesson_05._layers import draw, is_changed, state
@@ -108,6 +110,13 @@ def run(answer, d_model, num_heads, bias, B, L, S):
         raise NamedMistake("cannot learn", hint)
     query, key, value = normal(B, L, d_model), normal(B, S, d_model), normal(B, S, d_model)
     result = tag_learner_errors(ours)(query, key, value)
+    _, keys, _ = F.linear(key, theirs.in_proj_weight, theirs.in_proj_bias).chunk(3, dim=-1)
+    if not is_same(tag_learner_errors(ours.W_k)(key), keys):
+        hint = (
+            "Your outputs are right, but W_k has the wrong bias. It adds the same number to all "
+            "scores of a query, so softmax removes it. Copy this bias all the same."
+        )
+        raise NamedMistake("bias of W_k", hint, [result])
     with torch.no_grad():
         for parameter in ours.parameters():
             tag_learner_errors(parameter.add_)(1)

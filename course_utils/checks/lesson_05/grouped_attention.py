@@ -44,6 +44,17 @@ def by_sdpa(q, k, v):
     return F.scaled_dot_product_attention(q, k, v, enable_gqa=True), weights
 
 
+def by_vmap(q, k, v):
+    """Pair the heads of keys with groups of queries, one sequence at a time."""
+
+    def one(q, k, v):
+        groups = q.reshape(k.shape[0], -1, q.shape[-1])
+        out, weights = attention(groups, k, v)
+        return out.reshape(*q.shape[:2], -1), weights.reshape(*q.shape[:2], -1)
+
+    return torch.vmap(one)(q, k, v)
+
+
 def inputs():
     """Return (q, k, v). L differs from d_k and d_v, so that no query is taken for a key."""
     normal = normals(57)
@@ -60,6 +71,7 @@ def inputs():
         [each * 300 for each in probe(2, 4, 2, 5, 6, 3, 2)],  # e^score overflows
         probe(1, 12, 4, 1, 1, 3, 2),
         tuple(each.transpose(1, 2) for each in probe(2, 5, 3, 8, 2, 4, 6)),  # as split_heads gives
+        probe(2, 6, 3, 5, 5, 3, 2),
     ]
 
 
@@ -86,7 +98,8 @@ def run(answer, q, k, v):
     with Results() as results:
         found = call_with_clones(answer, q, k, v)
     group = q.shape[1] // k.shape[1]
-    if any(repeats(made, x, group) for made in results.held() for x in (k, v)):
+    made = results.held() if q.shape[2] != k.shape[2] else []  # else queries look like keys
+    if any(repeats(each, x, group) for each in made for x in (k, v)):
         raise NamedMistake("KV heads repeated", REPEATED, found)
     return found
 
@@ -252,5 +265,5 @@ MISTAKES = [
 
 exercise = Exercise(
     "5.7", grouped_attention, inputs, MISTAKES, names="H L d_v|H L S", run=run, differentiable=True,
-    also_right=[by_loop, by_einsum, by_sdpa],
+    also_right=[by_loop, by_einsum, by_sdpa, by_vmap],
 )  # fmt: skip

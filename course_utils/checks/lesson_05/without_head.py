@@ -31,6 +31,13 @@ def in_a_copy(layer, x, head):
     return other(x, x, x)[0]
 
 
+def in_a_new_layer(layer, x, head):
+    new = type(layer)(x.shape[-1], layer.num_heads, bias=layer.W_o.bias is not None).to(x.dtype)
+    new.load_state_dict(layer.state_dict())
+    new.W_o.weight.data.unflatten(1, (layer.num_heads, -1))[:, head] = 0
+    return new(x, x, x)[0]
+
+
 def by_subtracting(layer, x, head):
     output, weights = layer(x, x, x)
     d_k = x.shape[-1] // layer.num_heads
@@ -222,5 +229,5 @@ MISTAKES = [
 
 exercise = Exercise(
     "5.6", without_head, inputs, MISTAKES, names="L d_model", run=run,
-    also_right=[in_a_copy, by_subtracting],
+    also_right=[in_a_copy, in_a_new_layer, by_subtracting],
 )  # fmt: skip

@@ -56,6 +56,7 @@ def inputs():
         (*out_of_order(q, k, v), *rest),
         blind,
         case(1, 1, 1, 1, 1, 1, 1, 2.0),
+        case(2, 4, 2, 5, 5, 3, 4, 1.5),
     ]
 
 

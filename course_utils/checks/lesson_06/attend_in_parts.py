@@ -75,6 +75,7 @@ def inputs():
         case(6, 4, 3, 1, L=5),
         case(512, 1, 1, 16, L=20),  # scores take far more than all the rest
         case(1, 1, 1, 1),
+        case(6, 4, 3, 2, 2, L=6),
     ]
 
 

@@ -86,6 +86,7 @@ def inputs():
         (*out_of_order(q, k, v), *tile),
         case(1, 9, 3, 2, 1, 2, batch=(1, 2)),
         case(1, 1, 1, 1, 1, 1),
+        case(7, 7, 4, 3, 3, 2),
     ]
 
 

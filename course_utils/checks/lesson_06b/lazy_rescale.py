@@ -76,7 +76,7 @@ def inputs():
         (2 * batch[0], batch[1], batch[2], 4, 1),
         (3 * batch[0][0], batch[1][0], batch[2][0], 2, 2),
         case(4, 5, 0, 4, 8, dtype=torch.float32),
-        case(5, 8, 0),  # a single block
+        case(7, 8, 0),  # a single block, with as many keys as queries
     ]
 
 
