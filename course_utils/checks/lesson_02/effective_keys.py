@@ -65,8 +65,8 @@ MISTAKES = [
      "Let such a weight add 0, as in 2.4.",
      ("entropy(weights)", "-(weights * weights.log()).sum(dim=-1)")),
     ("weights above equal share",
-     "Your result is the number of weights above 1/S. If all weights are equal, none is above "
-     "1/S, so your result is 0 instead of S. Return e^H.",
+     "Your result is the number of weights above 1/S. The effective number also counts how far "
+     "they are above or below it, and need not be whole. Return e^H.",
      "(weights > 1 / weights.shape[-1]).to(weights.dtype).sum(dim=-1)"),
     ("mean over queries", ONE_FOR_ALL, (".exp()", ".exp().mean()")),
     ("mean entropy over queries", ONE_FOR_ALL, (".exp()", ".mean().exp()")),
