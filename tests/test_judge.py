@@ -287,7 +287,7 @@ MEAN = ("mean", "the mean", lambda x: (x.mean(-1, keepdim=True), x / x.mean(-1, 
     [
         (lambda x: (x.mean(-1, keepdim=True), x / x.sum(-1, keepdim=True)), "mean", "e: the mean"),
         # wrong where the mistake is right
-        (lambda x: (x.mean(-1, keepdim=True), x), "mean", "fits item 0 of your result: the mean"),
+        (lambda x: (x.mean(-1, keepdim=True), x), "mean", "need not be yours: the mean"),
         (lambda x: (x.sum(-1, keepdim=True) + (len(x) > 2), x**3), None, "3 at [0, 0], got 4; 3"),
         (lambda x: (x.sum(-1, keepdim=True), x), None, "Item 1 of your result is x, as it came"),
         (lambda x: (x.sum(-1, keepdim=True), x**3), None, "item 1 of the tuple (item 0 is right)"),

@@ -12,6 +12,7 @@ from course_utils.checks.exercise import NO_FIT, NamedMistake
 from course_utils.checks.known_results import expected, mistaken
 
 SAYS_WHERE_RIGHT = re.compile("(Your result is r|R)ight\\b")
+AS_WITH = "the same as with this mistake, which need not be yours: "  # other results differ
 
 
 def diagnose(runs, exercise):
@@ -44,8 +45,12 @@ def diagnose(runs, exercise):
         return found
     if found := _most_alike(runs, exercise):
         likely, explained, wrong = found
-        results = f"{explained} of your {wrong} wrong results" if wrong > 1 else "your wrong result"
-        return likely.name, f"This fits {results}: {likely.hint}"
+        are = (
+            f"{explained} of your {wrong} wrong results are"
+            if wrong > 1
+            else "Your wrong result is"
+        )
+        return likely.name, f"{are} {AS_WITH}{likely.hint}"
     return None
 
 
@@ -166,7 +171,7 @@ def _alike_in_an_item(runs, exercise):
                 harmless = map(is_same, results, targets)
                 pairs = zip(zip(*columns, strict=True), targets, harmless, strict=True)
                 if any(ok and not is_same(got, target) for got, target, ok in pairs):
-                    return mistake.name, f"This fits item {item} of your result: {mistake.hint}"
+                    return mistake.name, f"Item {item} of your result is {AS_WITH}{mistake.hint}"
                 return mistake.name, mistake.hint
     return None
 

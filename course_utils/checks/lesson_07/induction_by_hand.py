@@ -118,8 +118,8 @@ SELF = (
     "one."
 )
 NOT_BEFORE = (
-    "Layer 0 does not attend to the previous token. It must do so whatever the tokens are, so use "
-    "only the positions."
+    "Layer 0 does not attend to the previous token. It must do so whatever the tokens are. So use "
+    "only the positions, and check the direction in which they are shifted."
 )
 SOFT = (
     "attends most to the right key, but leaves too much weight on others. Scores are divided by "
@@ -210,10 +210,7 @@ def what_is_missing(first, wrote, second, tokens, periods):
 
 MISTAKES = [
     ("looks at itself", SELF, (".roll(1, dims=1)", "")),
-    ("wants the next token",
-     "Layer 0 attends to the next token instead of the previous one. Exchange its W_q and W_k, or "
-     "shift the positions the other way.",
-     (".roll(1, dims=1)", ".roll(-1, dims=1)")),
+    ("wants the next token", NOT_BEFORE, (".roll(1, dims=1)", ".roll(-1, dims=1)")),
     ("not large enough", f"Layer 0 {SOFT}", ("large = 1000.0", "large = 1.0")),
     ("overflow", OVERFLOW,
      ("large = 1000.0", "large = 1e20"), ("torch.eye(L).roll", "large * torch.eye(L).roll")),

@@ -31,7 +31,7 @@ def inputs():
         (torch.tensor([1, 2, 3, 4]),),  # no token occurs twice
         (torch.tensor([[7, 7, 7, 7, 7], [0, 3, 0, 3, 0], [4, 0, 1, 1, 4]]),),
         (torch.tensor([[2, 0, 1, 2, 0, 1, 2, 0, 1]]),),
-        (900 + 32 * torch.randint(20, (2, 50), generator=rng),),
+        (900 + 32 * torch.randint(20, (2, 140), generator=rng),),
         (torch.randint(3, (2, 3, 6), generator=rng),),
         (torch.randint(3, (7, 2), generator=rng).T,),  # not contiguous
         (torch.tensor([4]),),

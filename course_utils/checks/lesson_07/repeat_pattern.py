@@ -26,7 +26,7 @@ def inputs():
         (torch.tensor([6, 2, 8, 1, 3]), 4),  # less than one repetition
         (torch.tensor([[3, 1], [0, 2], [5, 4]]), 7),
         (torch.tensor([3, 8]), 48),
-        (torch.tensor([7]), 30),
+        (torch.tensor([300]), 30),
         (torch.tensor([1, 1, 2]), 7),
         (torch.arange(6).reshape(2, 1, 3), 10),
         (torch.arange(8).reshape(4, 2).T, 9),  # not contiguous

@@ -48,14 +48,17 @@ def inputs():
         q, k = size * normal(*batch, L, d_k), size * normal(*batch, L, d_k)
         return q.to(dtype), k.to(dtype), normal(*batch, L, d_v).to(dtype)
 
+    q, k, v = case(L=5, d_k=3, d_v=2)
     return [
-        case(L=5, d_k=3, d_v=2),
+        (q, k, v),
         case(L=6, d_k=4, d_v=5, size=2.0),
         case(2, 3, L=7, d_k=4, d_v=3),
-        case(L=40, d_k=2, d_v=3),  # L × L numbers are more than all states
+        case(L=150, d_k=2, d_v=3),  # L × L numbers are more than all states
         case(2, L=5, d_k=3, d_v=4, dtype=torch.float32),
         (*out_of_order(*case(2, L=4, d_k=3, d_v=5)),),
         case(1, 1, L=2, d_k=3, d_v=2),
+        (q - 8, k - 8, v),  # all φ are small, so any eps shows
+        (q + 800, k, v),  # e^800 overflows
     ]
 
 

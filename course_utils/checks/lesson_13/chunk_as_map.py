@@ -73,7 +73,7 @@ def inputs():
         (k, v, torch.ones_like(decay), beta),
         (k, v, decay, torch.ones_like(beta)),
         case(3, L=5, d_k=2, d_v=3, dtype=torch.float32),
-        case(L=48, d_k=3, d_v=2, low=0.9),
+        case(L=70, d_k=3, d_v=2, low=0.9),
         (*out_of_order(k, v), decay, beta),
         (1.2 * k, v, decay, beta),
         case(1, 1, L=1, d_k=3, d_v=2),

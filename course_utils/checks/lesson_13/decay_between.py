@@ -58,6 +58,7 @@ def inputs():
         decays(3, 5, dtype=torch.float32),
         (torch.cat([torch.ones(2, 2), 0.5 * torch.ones(2, 3)], dim=-1).double(),),
         decays(1, 1, 1),
+        decays(20, low=0.98),  # tokens far apart count as well
         # Below, the product of all decays is less than the smallest positive number.
         (strong,),
         ((0.05 + 0.2 * normal(60).sigmoid()).float(),),  # as in float32 after 60 ordinary decays

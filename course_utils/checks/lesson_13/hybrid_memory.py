@@ -45,6 +45,7 @@ def inputs():
         (7, 5, 6, 1, 8, 2, 4, 3),  # no attention layer at all
         (1, 4, 4, 5, 9, 1, 1, 2),  # a state is smaller than the cache of one token
         (200, 9, 3, 4, 12, 6, 20, 8),
+        (1000, 8, 2, 1, 4, 32, 64, 64),  # as many bytes as the cache of thousands of tokens
         (10, 4, 2, 1, 5, 1, 4, 2),  # states of as many bytes as the cache of 1.6 tokens
     ]
 
