@@ -63,6 +63,11 @@ def inputs():
 
 
 FEATURES = "F.elu(q) + 1, F.elu(k) + 1"
+SMALL_ADDED = (
+    "Right, unless all features are small. There, what you add to the denominator is not small "
+    "compared with it. Features are positive, so add nothing."
+)
+
 MISTAKES = [
     ("not normalized",
      "Your outputs are not divided by the sum of the weights. Divide the output of query t by "
@@ -269,6 +274,8 @@ MISTAKES = [
      "Your feature map is relu(x) plus a small number. It is nearly 0 for every negative x, so "
      "negative coordinates add almost nothing to the weights. Use elu(x) + 1.",
      (FEATURES, "F.relu(q) + 1e-6, F.relu(k) + 1e-6")),
+    *((f"{eps:g} added to the normalizer", SMALL_ADDED, ("/ total", f"/ (total + {eps})"))
+      for eps in (1e-6, 1e-8)),
     ("normalizer clamped",
      "Your normalizer is never below 1. The sum of the weights can be smaller, so divide by "
      "φ(q_t) · z as it is.",
