@@ -246,7 +246,11 @@ def test_stop_ends_a_check_at_once(notebook):
         ("%%time\ndef dot(a, b): return a @", True),
         ("Def dot(a, b): return a", True),
         ("class Sizes:\n    dot = no_such_name", False),
-        ("class Sizes:\n    def dot(a, b): return a @", False),
+        ("x = 1\n def dot(a, b):\n    return 0", True),  # a stray space
+        ('def helper(x):\n    """Helper.\n    return x\n\ndef dot(a, b): return 0', True),
+        ("print('Here's the result: dot =', dot(1, 2))", False),
+        ("sizes = dict(norm=abs, dot=dot", False),
+        ("dot(a, b) -> float: return a @", True),
         ("# import dot\ndot.calls = no_such_name", False),
         ("for fn in [dot]: no_such_name", False),
         ("def inner(: pass", True),  # the name that a decorator left
@@ -260,7 +264,13 @@ def test_an_answer_whose_newest_version_did_not_run_is_not_judged(notebook, edit
     name = "inner" if "inner(" in edit else "("  # a decorator may leave it
     notebook(f"def dot(a, b): return a @ b\ndot.__name__ = {name!r}")
     # _IncompleteInputError is raised from Python 3.13 on
-    errors = ("SyntaxError", "_IncompleteInputError", "NameError", "ModuleNotFoundError")
+    errors = (
+        "SyntaxError",
+        "IndentationError",
+        "_IncompleteInputError",
+        "NotFoundError",
+        "NameError",
+    )
     assert notebook(edit).endswith(errors) and notebook("x = 1") == ""
     verdict = notebook("print(check(dot, 'dot'))")
     assert ("did not run (" in verdict and "_Inc" not in verdict) == told

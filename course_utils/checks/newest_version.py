@@ -11,14 +11,13 @@ from torch import nn
 
 from course_utils.checks.errors import summarize
 
-# what a line of a cell defines that may be no Python: def dot, import dot, a, dot = or dot(a, b):
+# What a line of a cell defines that is no Python: `def dot(a, b)` at any depth, and what stands
+# at its beginning: `dot(a, b):`, `a, dot =` or `other = dot =`.
 _DEFINES = (
-    r"^(?:async +)?(?i:def|class|function)\s+(\w+)|^(?:from\s.*\s)?import\s([ \w,.]+)"
-    r"|(?:^|[;:=] *)(\w[\w, ]*)(?==[^=])"
-    r"|^(?:>>> )?(?!if|elif|while|with|return|assert)(?:\w+ +){0,2}(\w+) *(?:\(.*?\) *)?(?::|=[^=])"
+    r"""^[^#'"\n]*\b(?i:def|class|function)\s+(\w+)"""
+    r"|^(?!if|elif|while|for|with|return|assert|match)(?:\w+ +)?(\w+) *\(.*\) *(?:->.*)?:"
+    r"|(?:^|; *)(\w+(?: *, *\w+)*) *(?::[^=\n]*)?=(?!=)|(?<==) *(\w+) *=(?!=)"
 )
-_HAS_A_BODY = r"(?:async +)?(?i:def|class|function)\b"  # whose names are not the notebook's
-_TEXTS = r"""(\"{3}|'{3}).*?\1|"[^"\n]*"|'[^'\n]*'|#[^\n]*"""  # strings and comments
 _values = {}  # what could be checked, by name, before the cell that runs
 _failed = {}  # by name, the error of the cell that should have given it a new value
 
@@ -70,20 +69,8 @@ def _defined(cell):
     try:
         return {*_bound(ast.parse(get_ipython().transform_cell(cell)))}
     except (SyntaxError, ValueError, RecursionError):
-        found = re.findall(_DEFINES, "\n".join(_statements(cell)), re.M)
+        found = re.findall(_DEFINES, cell, re.M)
         return {*re.findall(r"\w+", " ".join(map(" ".join, found)))}
-
-
-def _statements(cell):
-    """Yield the first lines of statements that stand neither in functions nor in classes."""
-    cell = re.sub(_TEXTS, "", cell, flags=re.S)
-    last, left = ":", -1  # the line before, and how far to the right it begins
-    for line in filter(str.strip, cell.splitlines()):
-        depth, line = len(line) - len(line.lstrip()), line.strip()
-        is_part = depth > left and (re.match(_HAS_A_BODY, last) or not last.endswith(":"))
-        if not is_part and line[0] not in ")]}":
-            last, left = line, depth
-            yield re.sub(r"[\w.]+ +as +", "", line)
 
 
 def _bound(code):
