@@ -28,6 +28,13 @@ def test_scores_and_their_gradients_are_pytorchs(ours, lead):
     assert_same(ours, ORACLES[ours], normal(*lead, 5, 4), normal(*lead, 7, 4, seed=1))
 
 
+def test_a_vector_is_at_distance_0_from_itself_and_its_gradient_is_finite():
+    x = F.normalize(normal(71, 8, dtype=torch.float32), dim=-1).requires_grad_()
+    distances = euclidean_distance(x, x)
+    assert distances.diagonal().eq(0).all()
+    assert torch.autograd.grad(distances.sum(), x)[0].isfinite().all()
+
+
 def test_cosine_ignores_length_and_is_zero_for_a_zero_vector():
     q, k = normal(5, 4), normal(7, 4, seed=1)
     k[2] = 0

@@ -6,6 +6,7 @@ from torch import nn
 
 from course_utils.attention import follows_same_token, induction_score, previous_token_score
 from induction_seeds import LESSON, definitions
+from rounding import assert_same
 
 
 def heads(B, H, L, seed=0):
@@ -15,9 +16,11 @@ def heads(B, H, L, seed=0):
 
 
 def test_previous_token_score_is_the_mean_weight_on_the_previous_token():
-    weights = heads(3, 2, 5)
-    loops = [weights[b, :, i, i - 1] for b in range(3) for i in range(1, 5)]
-    torch.testing.assert_close(previous_token_score(weights), torch.stack(loops).mean(dim=0))
+    def by_loops(weights):
+        loops = [weights[b, :, i, i - 1] for b in range(3) for i in range(1, 5)]
+        return torch.stack(loops).mean(dim=0)
+
+    assert_same(previous_token_score, by_loops, heads(3, 2, 5))
 
 
 @pytest.mark.parametrize("tokens", [[3, 1, 2, 3, 1, 2, 3], [5, 5, 5, 5], [1, 2, 3], [0, 0, 1, 0]])
@@ -30,17 +33,19 @@ def test_follows_same_token_entry_by_entry(tokens):
 
 def test_induction_score_is_the_mean_over_queries_that_have_an_earlier_occurrence():
     rng = torch.Generator().manual_seed(1)
-    tokens, weights = torch.randint(4, (3, 9), generator=rng), heads(3, 2, 9)
-    on_targets = []
-    for b in range(3):
-        for i in range(9):
-            keys = [j + 1 for j in range(i) if tokens[b, j] == tokens[b, i]]
-            if keys:
-                on_targets.append(weights[b, :, i, keys].sum(dim=-1))
-    assert 5 < len(on_targets) < 27
-    torch.testing.assert_close(
-        induction_score(weights, tokens), torch.stack(on_targets).mean(dim=0)
-    )
+    tokens = torch.randint(4, (3, 9), generator=rng)
+
+    def by_loops(weights):
+        on_targets = []
+        for b in range(3):
+            for i in range(9):
+                keys = [j + 1 for j in range(i) if tokens[b, j] == tokens[b, i]]
+                if keys:
+                    on_targets.append(weights[b, :, i, keys].sum(dim=-1))
+        assert 5 < len(on_targets) < 27
+        return torch.stack(on_targets).mean(dim=0)
+
+    assert_same(lambda weights: induction_score(weights, tokens), by_loops, heads(3, 2, 9))
     assert induction_score(heads(1, 2, 5), torch.arange(5)[None]).isnan().all()
 
 

@@ -89,6 +89,14 @@ def test_slices_do_not_change_each_other():
     assert change[..., 2].any() and not change[..., [0, 1, 3, 4]].any()
 
 
+@pytest.mark.parametrize("odd", [torch.nan, torch.inf, -torch.inf])
+def test_an_odd_number_makes_its_slice_nan_and_no_other(odd):
+    x = normal(*SHAPE)
+    x[0, 1, 2, 3] = odd
+    lost = dequantize(quantize(x, 4, -2)).isnan()
+    assert lost[0, 1, :, 3].all() and lost.sum() == SHAPE[-2]
+
+
 def test_equal_numbers_come_back():
     x = torch.full((2, 6, 3), -1.7)
     assert dequantize(quantize(x, 2, -2)).equal(x)

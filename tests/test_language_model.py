@@ -106,6 +106,12 @@ def test_tokens_are_those_the_model_was_trained_on(loaded):
     assert (start, end) == (1, 2)
 
 
+def test_a_new_model_can_learn_in_every_parameter():
+    model, tokens = LanguageModel(**SMALL), torch.arange(11)[None]
+    F.cross_entropy(model(tokens)[0, :-1], tokens[0, 1:]).backward()
+    assert all(p.grad is not None and p.grad.any() for p in model.parameters())
+
+
 @pytest.mark.parametrize("pieces", [[11], [1] * 11, [4, 1, 6], [10, 1]])
 def test_with_a_cache_the_logits_are_those_without(small, pieces):
     model, tokens = small

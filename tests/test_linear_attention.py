@@ -152,7 +152,14 @@ def test_gradients_of_both_forms(chosen):
     assert torch.autograd.gradcheck(chunked, given)
 
 
-@pytest.mark.parametrize("form", [linear_attention_masked, linear_attention_recurrent])
+@pytest.mark.parametrize(
+    "form",
+    [
+        linear_attention_masked,
+        linear_attention_recurrent,
+        lambda q, k, v, decay: linear_attention_chunked(q, k, v, 4, decay),
+    ],
+)
 def test_gradients_of_a_decay_that_is_0(form):
     qkv, gates = draw((2,), 5, 3, 2)
     gates["decay"][:, 2] = 0
