@@ -52,8 +52,8 @@ ONE, TWO, SOME = torch.ones(1, 1), torch.ones(2), torch.tensor([[1.0, -2, 3], [0
         (ONE * 1j, ONE.long(), "expected integer entries, got torch.complex64"),
         (ONE > 0, ONE.long(), "expected integer entries, got torch.bool"),
         (ONE, ONE > 0, "expected true/false entries"),
-        (1.03 * SOME.bfloat16(), SOME, "but in bfloat16. Keep the dtype"),
-        (SOME.half() / 3, SOME.double() / 3, "but in float16. Keep the dtype"),
+        (1.03 * SOME.bfloat16(), SOME, "within 6%, but in bfloat16. Keep the dtype"),
+        (SOME.half() / 3, SOME.double() / 3, "within 1%, but in float16. Keep the dtype"),
         (2 * SOME.bfloat16(), SOME, "each is 2 times"),
         # numbers
         (None, 3.0, "expected a number, got None (is a `return` missing?)"),

@@ -65,7 +65,7 @@ CASES = {  # a word of the likely cause, and what raises such errors
     ".reshape()": [lambda: M.T.view(20), lambda: B.permute(0, 2, 1).view(2, 20)],
     "no_grad()": [lambda: nn.Linear(3, 3).weight[0].zero_(), lambda: nn.Linear(3, 3).bias.zero_()],
     ".values": [lambda: M - M.max(dim=-1, keepdim=True), lambda: M.max(dim=-1)[..., None]],
-    "where a single number is needed": [lambda: float(V)],
+    "where a single number is needed": [lambda: float(V), lambda: V.item()],
     "dtype": [lambda: V.double() @ M.new_ones(3)],
     "`.float()`": [lambda: (V > 0).mean(), lambda: M.int().softmax(-1), lambda: M.int().std()],
     "`.int()`": [lambda: (M > 0).argmax(-1)],

@@ -80,6 +80,18 @@ def test_gradients_are_judged_only_where_the_exercise_asks(make, answer, words, 
         assert ("no gradient" in verdict.message) == (words == "no gradient gets through")
 
 
+@pytest.mark.parametrize("cut", [0, 1])
+def test_each_item_of_a_tuple_needs_its_gradients(make, cut):
+    def both(x, y):
+        return [shares(x, y), x * y]
+
+    def answer(x, y):
+        return [item.detach() if i == cut else item for i, item in enumerate(both(x, y))]
+
+    make(lambda x, y: tuple(both(x, y)), [(X, Y), (Y, X)])
+    assert check(answer, "<lambda>").mistake == "wrong gradients"
+
+
 def test_a_gradient_that_is_zero_everywhere_is_not_needed(make):
     single = torch.tensor([[0.5], [2.0]])  # its share is 1, whatever it is
     make(shares, [(X, Y), (single, single)])

@@ -49,13 +49,18 @@ RELATIONS = {  # by the words that name them
     "the square of": lambda right, **_: right**2,
     "1 minus the right one": lambda right, **_: 1 - right,
     "the absolute value of": lambda right, **_: right.abs(),
+    "the exponential of": lambda right, **_: right.exp(),
+    "1 divided by": lambda right, **_: 1 / right,
+    "with 0 in place of all negative": lambda right, **_: right.clamp(min=0),
     "rounded to whole numbers": lambda right, **_: right.round(),
+    "truncated to whole numbers": lambda right, **_: right.sign() * right.abs().floor(),
     "the cumulative sum of the right one along each row": lambda right, **_: right.cumsum(-1),
     "reversed along each column": lambda right, **_: right.flip(-2),
     "moved by one position toward the end of each row": lambda right, **_: right.roll(1, -1),
     "in another order along each row": lambda right, **_: right.sort(-1).values,
     "with 0 in some columns": lambda right, **_: torch.cat([right[:, :-1], 0 * right[:, -1:]], -1),
     "with each row times a number of its own": lambda right, q, k: right / q.norm(dim=-1)[:, None],
+    "with each column times a number of its own": lambda right, **_: right * columns(right),
     "a number of its own added to each row": lambda right, **_: (
         right - right.mean(-1, keepdim=True)
     ),
@@ -70,7 +75,9 @@ RELATIONS = {  # by the words that name them
 
 @pytest.mark.parametrize("words, change", RELATIONS.items(), ids=RELATIONS)
 def test_what_all_results_have_in_common_is_said(words, change):
-    assert words in said(change)
+    told = said(change)
+    assert words in told
+    assert not ("row" in told and "column" in told)  # it speaks of one of them
 
 
 REGIONS = {  # by the words that name them: which entries [i, j] of an (L, S) result lie there
@@ -248,6 +255,14 @@ def test_what_the_inputs_have_in_common_that_are_right_is_said(words, others, fi
     )
     for one_input in [(fine[:1], bad), (fine, bad[:1])]:  # this may be chance
         assert words not in said_of(*one_input)
+
+
+def test_the_inputs_with_one_head_are_known_by_the_size_of_the_result():
+    probes = [
+        probe("H L", {"x": of(L, 6)}, right ** (1 if H == 1 else 3), right)
+        for H, L, right in ((H, L, of(H, L)) for H, L in [(1, 4), (1, 5), (2, 4), (3, 5)])
+    ]
+    assert "right on the inputs with one head, and wrong" in hint(probes, "Your result")
 
 
 def test_of_several_properties_that_the_right_inputs_have_none_is_said():
