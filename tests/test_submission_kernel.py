@@ -9,6 +9,7 @@ import torch
 
 from course_utils import check
 from course_utils.attention import attention, causal_mask, sliding_window_mask
+from course_utils.checks.errors import explained
 from course_utils.checks.exercise import EXERCISES
 from course_utils.checks.known_results import expected
 from course_utils.checks.submission_kernel import OutOfBounds, launch, launches, tl, triton
@@ -142,6 +143,25 @@ def test_an_error_in_a_kernel_is_the_learners_as_it_was_raised(kernel):
     with pytest.raises(NotImplementedError, match="your turn") as raised:
         launch(kernel, (1,), torch.zeros(1))
     assert raised.value.is_learners
+
+
+@triton.jit
+def misuses_dot(x_ptr, way: tl.constexpr):
+    i = tl.arange(0, 16)
+    x = tl.load(x_ptr + 16 * i[:, None] + i)
+    if way == "same dtype":
+        tl.dot(x, x.to(tl.float16))
+    if way == "tl.trans":
+        tl.dot(x, tl.load(x_ptr + 16 * tl.arange(0, 32)[:, None] + i))
+    if way == "accumulator":
+        tl.dot(x, x, acc=tl.zeros((16, 16), tl.float16))
+
+
+@pytest.mark.parametrize("words", ["same dtype", "tl.trans", "accumulator"])
+def test_an_error_of_tritons_gets_its_likely_cause(words):
+    with pytest.raises(AssertionError) as raised:
+        launch(misuses_dot, (1,), torch.zeros(512), way=words)
+    assert words in explained(raised.value).split("Your code raised ")[0]
 
 
 @pytest.mark.parametrize("interpret", ["0", "1"])

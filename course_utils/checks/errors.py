@@ -19,7 +19,7 @@ CAUSES = [
         "`tl.dot` multiplies two blocks of the same dtype. Convert one of them with `.to(...)`.",
     ),
     (
-        r"AssertionError.* in line \d+, `.*tl\.dot\(",
+        r"AssertionError: (accumulator|the condition after).* in line \d+, `.*tl\.dot\(",
         "`tl.dot` adds its product to an accumulator, which must have the product's shape and be "
         "in float32.",
     ),
@@ -28,7 +28,7 @@ CAUSES = [
         "`tl.exp`, `tl.log` and similar functions take float32, but got a 16-bit block.",
     ),
     (
-        r"First input shape|incompatible for matmul",
+        r"First input shape|equal reduction dimensions|incompatible for matmul",
         "These blocks cannot be multiplied, because their inner sizes differ. Is a `tl.trans` "
         "missing, or is there one too many?",
     ),
