@@ -89,12 +89,11 @@ def test_slices_do_not_change_each_other():
     assert change[..., 2].any() and not change[..., [0, 1, 3, 4]].any()
 
 
-@pytest.mark.parametrize("odd", [torch.nan, torch.inf, -torch.inf])
-def test_an_odd_number_makes_its_slice_nan_and_no_other(odd):
+def test_nan_and_infinities_make_their_slices_nan_and_no_other():
     x = normal(*SHAPE)
-    x[0, 1, 2, 3] = odd
+    x[0, 1, 2, :3] = torch.tensor([torch.nan, torch.inf, -torch.inf])
     lost = dequantize(quantize(x, 4, -2)).isnan()
-    assert lost[0, 1, :, 3].all() and lost.sum() == SHAPE[-2]
+    assert lost[0, 1, :, :3].all() and lost.sum() == 3 * SHAPE[-2]
 
 
 def test_equal_numbers_come_back():

@@ -91,7 +91,7 @@ def test_a_start_writes_over_nothing_that_it_did_not_put_there(shipped, tmp_path
     assert (tmp_path / "mine" / EXERCISE).read_text() == "mine"
 
 
-def test_an_update_keeps_the_answer_and_brings_the_new_text_and_outputs(folder, shipped):
+def test_an_update_keeps_the_answer_and_brings_the_new_text_and_outputs(folder, shipped, capsys):
     store(folder / EXERCISE, "return a @ b", shown="2\n")
     answered = (folder / EXERCISE).read_bytes()
     store(shipped / EXERCISE, STUB, NEW, shown="3\n")
@@ -100,7 +100,8 @@ def test_an_update_keeps_the_answer_and_brings_the_new_text_and_outputs(folder, 
     assert (folder / EXERCISE).read_bytes() == answered
 
     store(shipped / "notebooks" / "14.ipynb", "new = True")
-    said = "\n".join(course_folder.update(folder))
+    command.main(["update", str(folder)])
+    said = capsys.readouterr().out
     assert all(name in said for name in [EXERCISE, LESSON, "14.ipynb"])
     assert sources(folder / EXERCISE) == ["Intent", "return a @ b", "Reading", "One more idea"]
     assert nbformat.read(folder / EXERCISE, as_version=4).cells[1].outputs[0].text == "3\n"

@@ -388,9 +388,7 @@ TABLE = {
         ("more parts than splits",
          lambda q, k, v, splits: R["split_decode"](q, k, v, -(-k.shape[1] // 16))),
     ],
-    "repeat_pattern": [
-        (None, lambda p, length: torch.cat([p] * -(-length // len(p)), -1)[..., :length]),
-    ],
+    "repeat_pattern": [(None, lambda p, n: torch.cat([p] * -(-n // len(p)), -1)[..., :n])],
     "previous_occurrence": [
         (None, lambda tokens: R["previous_occurrence"](tokens % 32)),
         (None, lambda tokens: R["previous_occurrence"](tokens).view(-1, tokens.shape[-1])),
