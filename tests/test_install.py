@@ -122,6 +122,11 @@ def test_once_torch_is_installed_it_stays_whatever_its_build(machine, monkeypatc
     exec(asked)  # raises nothing
 
 
+def test_git_will_merge_a_learners_notebooks_cell_by_cell(machine, monkeypatch):
+    call(monkeypatch)
+    assert any("nbdime" in command[-1] for command in machine.commands if command[0] == "git")
+
+
 def test_without_the_cpu_index_the_usual_build_is_installed(machine, monkeypatch, capsys):
     machine.fails.append(install.CPU_INDEX)
     call(monkeypatch)

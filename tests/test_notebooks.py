@@ -290,6 +290,8 @@ def test_exercises_are_asked_in_order_under_their_registered_numbers(path):
     for cell in solutions.cells:
         if heading := re.match(r"## (\d+b?\.\d+) ", cell.source):
             number = heading[1]
+        if shown := re.search(r"^progress\(\W?(\w+)", cell.source, re.M):
+            assert shown[1].zfill(len(number_of(path))) == number_of(path), "of another lesson"
         if answered := re.match(r"check\((\w+)\)", cell.source):
             asked.append((number, answered[1]))
             verdict = "⏳ {}: not attempted yet" if answered[1] == unsolved else "✅ {}: correct"

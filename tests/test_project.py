@@ -49,6 +49,11 @@ def test_every_target_module_and_option_that_a_document_names_exists(document, t
     targets = set(re.findall(r"^([a-z-]+):.*##", read("Makefile"), re.M))
     named = set(re.findall(r"(?:^|`)make ([a-z-]+)", read(document), re.M))
     assert named <= targets, f"{document} names make {named - targets}, which the Makefile lacks"
+    if shutil.which("make"):
+        told = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True).stdout
+        assert targets <= {*told.split()}, "make help lacks some"
+    for text, target in re.findall(r"\[(\w+\.md)\]\(([^)#]+)", read(document)):
+        assert text == target, f"{document}: the link {text} leads to {target}"
     phony = re.search(r"^\.PHONY: (.*)", read("Makefile"), re.M)[1].split()
     assert targets <= {*phony}, "a file or folder with that name would hide the target"
     for module in set(re.findall(r"python -m ((?:tools|course_utils)\.[\w.]+)", read(document))):
@@ -143,6 +148,8 @@ def test_every_file_exercise_and_lesson_that_a_command_names_exists(document):
 @needs_make
 def test_make_passes_its_options_on():
     assert make("-B", "lab", "PYTHON=python3")[0] == "python3 install.py"
+    assert make("lab")[-1].endswith("attention-course start .")  # here, not in a folder below
+    assert make("site-serve")[-1].endswith("--directory build/site")
     assert make("-B", "lab", "PYTHON=python3", "CPU=1")[0] == "python3 install.py --cpu"
     assert make("-B", "test", "PYTHON=python3", "GPU=1")[0] == "python3 install.py  --gpu"
     assert make("-B", "check", "K=split_heads")[-1].endswith("tools.run_all check split_heads")
@@ -150,7 +157,17 @@ def test_make_passes_its_options_on():
 
 
 @needs_make
-@pytest.mark.parametrize("changed", ["requirements.txt", "install.py", ".venv/pyvenv.cfg"])
+@pytest.mark.parametrize(
+    "changed",
+    [
+        *[
+            "requirements.txt",
+            "install.py",
+            ".venv/pyvenv.cfg",
+            "course_utils/jupyterlab_settings.json",
+        ],
+    ],
+)
 def test_what_an_update_needs_is_installed_and_a_moved_folder_is_installed_anew(tmp_path, changed):
     shutil.copy(ROOT / "Makefile", tmp_path)
     learner = next(line for line in read("Makefile").split("\n\n") if ".venv/learner: " in line)
@@ -159,9 +176,10 @@ def test_what_an_update_needs_is_installed_and_a_moved_folder_is_installed_anew(
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(f"command = python3 -m venv {tmp_path}/.venv")
         os.utime(tmp_path / name, (1000, 1000))
-    assert not any("install.py" in line for line in make("lab", folder=tmp_path))
+    assert not any("install.py" in line for line in make("lab", "model", folder=tmp_path))
     (tmp_path / changed).write_text("command = python3 -m venv /elsewhere/.venv")
-    assert any("install.py" in line for line in make("lab", folder=tmp_path))
+    for target in ("lab", "model"):
+        assert any("install.py" in line for line in make(target, folder=tmp_path))
 
 
 WORKFLOW = r"`\.github/workflows/\w+\.yml`.*?```yaml\n(.*?)```"  # GitHub looks nowhere else
