@@ -187,7 +187,7 @@ def _verdict(reply):
     with contextlib.suppress(Exception):
         status, mistake, hint, *matrices = json.loads(reply[:LONGEST_REPLY])
         known = status in ("not attempted", "correct", "wrong", "not checked")
-        pictured = torch.tensor(matrices, dtype=torch.float64, device="cpu")
+        pictured = torch.tensor(matrices, dtype=torch.float64, device="cpu") if matrices else ()
         fits = not matrices or pictured.ndim == 3 and len(pictured) == 2 and pictured.numel()
         if known and isinstance(mistake, str | None) and isinstance(hint, str) and fits:
             return status, mistake, hint, *pictured
