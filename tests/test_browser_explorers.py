@@ -193,6 +193,18 @@ def test_a_finger_that_draws_does_not_scroll_the_page(page):
     assert picture.bounding_box() == box
 
 
+@pytest.mark.parametrize("name", ["sentence_explorer", "language_explorer"])
+def test_an_explorer_follows_a_slider_while_it_is_held(page, name):
+    output = output_of(page, name)
+    words, slider = output.get_by_role("status"), output.get_by_role("slider").first
+    before, box = words.inner_text(), slider.bounding_box()
+    slider.hover(position={"x": 4, "y": box["height"] / 2})
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] * 0.7, box["y"] + box["height"] / 2, steps=4)
+    expect(words).not_to_have_text(before)
+    page.mouse.up()
+
+
 def test_python_and_the_user_move_the_same_explorer(page):
     output = run_cell(page, "similarity_explorer")
     angle = output.get_by_role("slider", name="angle")

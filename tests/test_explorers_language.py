@@ -97,6 +97,8 @@ def test_bars_are_the_probabilities_with_all_heads_and_with_some_set_to_zero(exp
     assert wide[0].get_height() > narrow[0].get_height()  # so that both are seen
     for bar, in_legend in zip((wide[0], narrow[0]), ax.get_legend().get_patches(), strict=True):
         assert same_color(bar.get_facecolor(), in_legend.get_facecolor())
+    names = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert ["ablat" in name for name in names] == [False, True]
 
 
 @torch.no_grad()

@@ -416,6 +416,7 @@ def test_the_last_step_stays_the_last_and_none_goes_beyond_it(browse, name, star
     [
         ("similarity_explorer", {}, [(300, 190), (238, 76)], {"angle": 90, "length": 2}),
         ("similarity_explorer", {}, [(300, 190), (62, 366)], {"angle": -135, "length": 3}),
+        ("similarity_explorer", {}, [(329, 121)], {"angle": 35, "length": 2}),  # of 37°, a step
         ("positions_explorer", {}, [(245, 42), (290, 70)], {"i": 15}),  # q stays in the hand
         ("positions_explorer", {}, [(200, 70), (1, -9)], {"j": 0}),
         ("mask_explorer", {}, [(40 + 29 * 7.5, 26 + 29 * 0.9)], {"toggled": "0-7"}),
@@ -431,7 +432,7 @@ def test_the_last_step_stays_the_last_and_none_goes_beyond_it(browse, name, star
         ("views_explorer", {}, [(42 + 23 * 9.8, 24 + 23 * 5.8)], {"head": 9, "layer": 5}),
         ("views_explorer", {}, [(380, 24 + 280 * 8.8 / 9)], {"query": 8}),
         ("views_explorer", {}, [(520, 24 + 280 * 3.8 / 9)], {"key": 3}),
-        ("views_explorer", {}, [(150, 357 + 141 * 4.8 / 9)], {"key": 4}),
+        *[("views_explorer", {}, [(x, 357 + 141 * 4.8 / 9)], {"key": 4}) for x in (150, 372, 493)],
         ("training", {}, [(246 + 300 / 40 * 17, 100)], {"step": 20}),
         ("training", {}, [(100, 60)], {}),  # a head
     ],
@@ -532,10 +533,19 @@ def test_cells_of_a_mask_and_its_weights_have_the_colors_of_their_numbers(browse
 
 def test_cells_of_views_are_the_weights_of_a_pair_and_products(browse):
     q, k, weights = other_weights()
-    parts = drawn(browse("views of other weights"), layer=1, head=2, query=3, key=1)
+    page = browse("views of other weights")
+    parts = drawn(page, layer=1, head=2, query=3, key=1)
     products = (q[1, 2, 3] * k[1, 2]) / (q[1, 2, 3] * k[1, 2]).abs().max()
     found = numbers_in(parts, frames(parts)[0], 4, 8, DIVERGING)
     np.testing.assert_allclose(2 * found - 1, products, atol=2 * SHADE)
+    scores = k[1, 2] @ q[1, 2, 3]
+    for frame, zero, numbers in zip(frames(parts)[1:], (0.5, 0), (scores, weights[1, 2, 3])):  # noqa: B905
+        left, top, right, bottom = frame
+        bars = [part["box"] for part in named(parts, "rect", fill=page.evaluate("module.COLORS[0]"))
+                if left <= part["box"][0] < right and top < part["box"][1] < bottom]  # fmt: skip
+        lengths = np.array([bar[0] + bar[2] for bar in bars]) - 2 * (left + zero * (right - left))
+        relative = [each / abs(each).max() for each in (lengths, numbers)]
+        np.testing.assert_allclose(*relative, atol=0.01)
     outline = next(part for part in named(parts, "rect", fill="none") if "stroke-width" in part)
     inwards = float(outline["stroke-width"]) / 2 * np.array([1, 1, -1, -1])
     tile = np.array(outline["box"]) + inwards  # around the chosen head
@@ -606,6 +616,11 @@ def test_arrow_shadow_and_distance_end_where_q_and_k_do(browse):
     tips = [[float(x), float(y), -float(angle)] for x, y, angle, *_ in heads]
     assert tips == [pytest.approx([*at(2, 0), 0], abs=PIXEL),
                     pytest.approx([*at(*k), 150], abs=PIXEL)]  # fmt: skip
+    look = lambda line: {k: v for k, v in line.items() if k.startswith("stroke")}  # noqa: E731
+    for name, line in {"projection": shadow, "distance": distance}.items():  # in the legend
+        x, top, _, bottom = next(part["box"] for part in parts if name in part["text"])
+        beside = [one for one in lines if top < float(one["y1"]) < bottom and float(one["x2"]) < x]
+        assert look(max(beside, key=lambda one: float(one["x2"]))) == look(line)
 
 
 def test_what_overflowed_is_hatched_and_named(browse):
@@ -624,25 +639,31 @@ def test_lines_run_from_queries_to_keys_as_strong_as_the_weights(browse):
     rest[:, 0] = 0  # the first key is hidden
     rest /= rest.sum(dim=-1, keepdim=True).clamp(min=1e-9)
     page = browse("views of other weights")
-    row = lambda y: int((float(y) - 24) // 70)  # noqa: E731
-    for hide, expected in [(False, weights[1, 2]), (True, rest)]:
-        parts = drawn(page, layer=1, head=2, query=1, hide=hide, several=False)
-        lines = [part for part in parts if "stroke-opacity" in part]
-        found = {
+
+    def ways(parts, top, tall):
+        """Return opacity and color of each line, by its query and key."""
+        row = lambda y: int((float(y) - top) // tall)  # noqa: E731
+        return {
             (row(y), row(end)): (float(part["stroke-opacity"]), part["stroke"])
-            for part in lines
+            for part in parts
+            if "stroke-opacity" in part
             for y, end in re.findall(r"M\S+ (\S+?)L\S+ (\S+?)(?=M|$)", part.get("d", ""))
         }
+
+    for hide, expected in [(False, weights[1, 2]), (True, rest)]:
+        parts = drawn(page, layer=1, head=2, query=1, hide=hide, several=False)
+        found = ways(parts, 24, 70)
         assert len(found) == 16
         for (i, j), (opacity, color) in found.items():
             assert opacity == pytest.approx(expected[i, j].item(), abs=0.014)
             # those of the chosen query stand out
             assert (color == HEAD_COLORS[0]) == (i == 1)
     page = browse("head of other weights")
-    for query, count in [("every token", 16), ("2", 4)]:
+    for query, rows in [("every token", range(4)), ("2", [2])]:
         parts = drawn(page, query=query)
-        drawings = [part["d"] for part in parts if part.get("stroke-opacity")]
-        assert sum(each.count("M") for each in drawings) == count
+        found = {pair: opacity for pair, (opacity, _) in ways(parts, 126, 52.5).items()}
+        shown = {(i, j): weights[1, 0, i, j].item() for i in rows for j in range(4)}
+        assert found == pytest.approx(shown, abs=0.014)
         (row,) = named(parts, "rect", stroke_width="2")  # of the query that is chosen
         assert row["seen"] == (query == "2")
     parts = drawn(browse("views_explorer"), several=True)
@@ -676,7 +697,11 @@ def test_the_state_and_what_a_key_recalls_have_the_colors_of_their_numbers(brows
     parts = drawn(page, read="a", **values)
     state, unit = oracles.memory_state(**values)
     recalled, written = unit[:1] @ state, pairs()[1][4:5]  # (1, 4) each
-    for frame, numbers in zip(frames(parts), [state, recalled, written], strict=True):
+    where = [*frames(parts), *[part["box"] for part in named(parts, "rect", stroke_width="0.5")]]
+    expected = [state, recalled, written]
+    for name, value in zip("abcdae", pairs()[1][:6], strict=True):  # the list of pairs
+        expected += [unit[["abcde".index(name)]], value[None]]
+    for frame, numbers in zip(where, expected):  # noqa: B905 two pairs are not written
         found = numbers_in(parts, frame, *numbers.shape, DIVERGING)
         np.testing.assert_allclose(4 * found - 2, numbers.clamp(-2, 2), atol=4 * SHADE)
     bars = [part for part in named(parts, "rect", height="14") if float(part["width"])]
@@ -688,11 +713,59 @@ def test_the_state_and_what_a_key_recalls_have_the_colors_of_their_numbers(brows
         assert bar["fill"] == (wrong if "✗" in error else right), error
 
 
-def test_more_gpus_than_are_drawn_are_all_full_and_the_picture_says_that_there_are_more(browse):
+@pytest.mark.parametrize(
+    "name, width, height, counted, unit",
+    [("fit_explorer", "36", 36, r"([\d.]+) programs? at a time", 1),
+     ("cache_explorer", "21", 48, r"bits: ([\d.,]+) GB", 80)],
+)  # fmt: skip
+def test_as_many_boxes_are_filled_as_the_words_count(browse, name, width, height, counted, unit):
+    page = browse(name)
+    for values in states(name, 20):
+        boxes = named(drawn(page, **values), "rect", width=width)
+        full = sum(float(box["height"]) for box in boxes if box["fill"] != "none") / height
+        count = float(re.search(counted, words(page))[1].replace(",", "")) / unit
+        assert full == pytest.approx(min(count, 12), abs=0.01), values
+
+
+def test_the_point_is_where_the_tokens_stand_and_their_product_is(browse):
+    page = browse("positions_explorer")
+    for i, j in [(9, 4), (4, 9), (31, 0)]:
+        parts = drawn(page, i=i, j=j, power=1)
+        left, top, right, bottom = frames(parts)[-1]
+        product = float(re.search(r"dot product (-?[\d.]+)", words(page))[1])
+        (point,) = [part for part in named(parts, "circle") if part["fill"] != "none"]
+        across = (float(point["cx"]) - left) / (right - left) * 62 - 31
+        up = (bottom - float(point["cy"])) / (bottom - top) * 8.8 - 4.4
+        assert (across, up) == pytest.approx((i - j, product), abs=0.01)
+
+
+@pytest.mark.parametrize("zigzag", [False, True])
+def test_over_each_chunk_of_keys_stands_the_rank_that_holds_it_in_this_step(browse, zigzag):
+    for step in range(4):
+        parts = drawn(browse("ring_explorer"), ranks=4, step=step, zigzag=zigzag)
+        top = frames(parts)[0][1]  # the map begins where the rows do
+        above = [part for part in parts if part["text"].isdigit() and part["box"][3] < top]
+        above.sort(key=lambda part: part["box"][0])
+        homes = [0, 1, 2, 3, *[3, 2, 1, 0] * zigzag]
+        assert [int(part["text"]) for part in above] == [(home + step) % 4 for home in homes]
+
+
+@pytest.mark.parametrize("name, number, rows", [("training", 0, 12), ("tile_explorer", 0, 12),
+                         ("mask_explorer", 0, 8), ("head of other weights", -2, 4)])  # fmt: skip
+def test_rows_of_a_matrix_are_numbered_from_the_top(browse, name, number, rows):
+    parts = drawn(browse(name))
+    left, top, _, bottom = frames(parts)[number]
+    found = {}
+    for part in named(parts, "text", text_anchor="end"):
+        x, y = part["box"][2], (part["box"][1] + part["box"][3]) / 2
+        if part["text"].isdigit() and left - 12 < x < left and top < y < bottom:
+            found[int(part["text"])] = int((y - top) / (bottom - top) * rows)
+    assert found and all(n == row for n, row in found.items())
+
+
+def test_the_picture_says_that_there_are_more_gpus_than_are_drawn(browse):
     page = browse("cache_explorer")
     few, many = (drawn(page, model="Llama 3.1 70B", texts=texts) for texts in (1, 4096))
-    boxes = [part for part in named(many, "rect", width="21") if part["fill"] != "none"]
-    assert {box["height"] for box in boxes} == {"48"}
     seen = [len([part for part in parts if part["seen"]]) for parts in (few, many)]
     assert seen[1] == seen[0] + 2  # that, and the arrow at the end of the bar
 
