@@ -163,8 +163,8 @@ MISTAKES = [
      "first dimension. A row lies along the last one, so use dim=-1.",
      ("(dim=-1, k", "(dim=0, k")),
     ("softmax along the first",
-     "Right for a single row of shape (n,). With more dimensions, your softmax and your p·g run "
-     "along the first dimension. A row lies along the last one, so use dim=-1 for both.",
+     "Right for a single row of shape (n,). With more dimensions, your softmax and your sum of "
+     "p · g run along the first dimension. A row lies along the last one, so use dim=-1 for both.",
      ("dim=-1)", "dim=0)"), ("dim=-1, keepdim", "dim=0, keepdim")),
     ("scores multiplied by the temperature",
      "Your result is the gradient through softmax(x · T). The scores must be divided by T. Use "

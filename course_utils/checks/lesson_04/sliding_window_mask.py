@@ -85,10 +85,10 @@ MISTAKES = [
      "Join them with |.",
      ("| (j", "& (j")),
     ("window longer by the sinks",
-     "Your window is `sinks` keys too long. Allow the token itself and the window − 1 tokens "
+     "Your window is `sinks` keys too long. Allow the token itself and the `window − 1` tokens "
      "before it, whatever the number of sinks.", ("back < window", "back < window + sinks")),
     ("window shorter by the sinks",
-     "Your window is `sinks` keys too short. Allow the token itself and the window − 1 tokens "
+     "Your window is `sinks` keys too short. Allow the token itself and the `window − 1` tokens "
      "before it, whatever the number of sinks.", ("back < window", "back < window - sinks")),
     ("sinks only beyond the window",
      "Your mask leaves a gap, because it forbids a sink that is exactly `window` positions back. "
@@ -105,11 +105,11 @@ MISTAKES = [
      "Right, except for the first `sinks` queries. Let each of them also see the sinks before "
      "it, even those outside its window.", ("(j < sinks)", "(j < sinks) & (i >= sinks)")),
     ("window and itself",
-     "Your window has one key too many. Allow the token itself and only the window − 1 tokens "
+     "Your window has one key too many. Allow the token itself and only the `window − 1` tokens "
      "before it.",
      ("back < window", "back <= window")),
     ("window too short",
-     "Your window has one key too few. Allow the token itself and the window − 1 tokens before "
+     "Your window has one key too few. Allow the token itself and the `window − 1` tokens before "
      "it.",
      ("back < window", "back < window - 1")),
     ("future left open",

@@ -140,11 +140,11 @@ CAUSAL = "(ago >= 0) & (ago < window)"
 OF_THE_PIECE = f"{CAUSAL} | (torch.arange(S) < S - n)"
 NO_MASK = (
     "Your tokens attend to later tokens of their piece, and to everything in the cache. Let each "
-    "token attend only to itself and the window − 1 tokens before it."
+    "token attend only to itself and the `window − 1` tokens before it."
 )
 OPEN = (
     "Your output is right for the first piece. In later pieces, every token also attends to "
-    "everything in the cache. Let each token attend only to itself and the window − 1 tokens "
+    "everything in the cache. Let each token attend only to itself and the `window − 1` tokens "
     "before it."
 )
 FIRST = (
@@ -194,10 +194,10 @@ MISTAKES = [
     ("window for the first piece alone",
      "Your output is right for the first piece. In later pieces, a token also sees tokens before "
      "its window, as if the mask were only causal there. Let each token attend only to itself "
-     "and the window − 1 tokens before it.",
+     "and the `window − 1` tokens before it.",
      (CAUSAL, f"({CAUSAL}) if cache is None else ago >= 0"), ("(window - 1)", "window")),
     ("the future of the window too",
-     "Your tokens attend to later tokens of their piece, up to window − 1 of them. You get this "
+     "Your tokens attend to later tokens of their piece, up to `window − 1` of them. You get this "
      "result if you limit only the distance |i − j|. Forbid all later tokens too.",
      (CAUSAL, "ago.abs() < window"), ("(window - 1)", "window")),
     ("split by reshaping",
@@ -237,31 +237,31 @@ MISTAKES = [
      ("(window - 1)", "window")),
     ("no window",
      "Your tokens attend to all earlier tokens. Let each token attend only to itself and the "
-     "window − 1 tokens before it, and drop from the cache what no later token may see.",
+     "`window − 1` tokens before it, and drop from the cache what no later token may see.",
      (CAUSAL, "ago >= 0"), ("left = max(S - (window - 1), 0)", "left = 0")),
     ("no window in the mask",
-     "You get this result if you cut the cache to window tokens, but do not limit the mask to the "
-     "window. Then the first token of a later piece sees window tokens before it, and the next "
-     "ones see even more. Let each token attend only to itself and the window − 1 tokens before "
-     "it.",
+     "You get this result if you cut the cache to `window` tokens, but do not limit the mask to "
+     "the window. Then the first token of a later piece sees `window` tokens before it, one too "
+     "many, and the next ones see even more. Let each token attend only to itself and the "
+     "`window − 1` tokens before it.",
      (CAUSAL, "ago >= 0"),
      ("(window - 1)", "window")),
     ("window in the cache alone",
      "Right if each piece is one token. In a longer piece, a token can attend to more than its "
      "window, because only the cache is limited. Let each token attend only to itself and the "
-     "window − 1 tokens before it.",
+     "`window − 1` tokens before it.",
      (CAUSAL, "ago >= 0")),
     ("one token too many",
      "Your window has one token too many. The token itself counts too. Allow only this token and "
-     "the window − 1 tokens before it.",
+     "the `window − 1` tokens before it.",
      ("ago < window", "ago <= window"), ("(window - 1)", "window")),
     ("one token too few",
-     "Windows larger than 1 have one token too few. Allow the token itself and the window − 1 "
+     "Windows larger than 1 have one token too few. Allow the token itself and the `window − 1` "
      "tokens before it.",
      ("ago < window", "ago < max(window - 1, 1)")),
     ("cache one short",
      "Right, except for the first token of later pieces. The earliest token of its window is "
-     "missing, because your cache does not hold that token. Keep the last window − 1 tokens for "
+     "missing, because your cache does not hold that token. Keep the last `window − 1` tokens for "
      "the next piece.",
      ("(window - 1)", "max(window - 2, 0)")),
     ("cache not used",
@@ -270,7 +270,7 @@ MISTAKES = [
      ("cache is not None", "False")),
     ("cache replaced",
      "Your cache holds only tokens of the last piece. If that piece is short, the next token must "
-     "also see earlier tokens. Keep the last window − 1 tokens of all pieces so far.",
+     "also see earlier tokens. Keep the last `window − 1` tokens of all pieces so far.",
      ("return out, (k[:, :, left:], v[:, :, left:])",
      "left = max(n - (window - 1), 0)\n"
      "    return out, (k[:, :, S - n :][:, :, left:], v[:, :, S - n :][:, :, left:])")),

@@ -134,14 +134,12 @@ MISTAKES = [
      "You count a shorter last block of queries as a full one. Count only the rows that exist.",
      (TILED,
       "tiled = blocks * 2 * (block_q + S) * d")),
-    ("matrix moved six times",
-     "Your naive attention moves six matrices. Count four: the scores are written once and read "
-     "once, and so are the weights.",
-     ("L * S + L * S", "4 * L * S")),
-    ("matrix moved five times",
-     "Your naive attention moves five matrices. Count four: the scores are written once and read "
-     "once, and so are the weights.",
-     ("L * S + L * S", "3 * L * S")),
+    *((f"matrix moved {times} times",
+       f"Your naive attention moves L × S numbers {times} times. Count them four times: the scores "
+       "are written once and read once, and so are the weights. (Q, K, V and the output are "
+       "counted in addition.)",
+       ("L * S + L * S", f"{more} * L * S"))
+      for times, more in (("six", 4), ("five", 3))),
     ("tiled with as many keys",
      "Your tiled attention is right only for L = S. Each block of queries reads S rows of K "
      "and of V.",

@@ -105,8 +105,9 @@ MISTAKES = [
      "visited block has number n, then n + 1 are visited.",
      (VISITED, "last // block_k + 2")),
     ("own block taken as whole",
-     "You count one block too many as needing no mask. The block that contains the first query's "
-     "own position needs a mask, unless it ends at that position.",
+     "You count one block of keys too many as needing no mask. Take the position of the first "
+     "query in a block of queries. The block of keys that contains this position needs a mask, "
+     "unless it ends exactly there.",
      (WHOLE, "first // block_k + 1")),
     ("blocks exchanged",
      "Your result is what you get with block_q and block_k exchanged. There is one row per block "

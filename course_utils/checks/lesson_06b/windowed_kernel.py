@@ -142,7 +142,7 @@ MISTAKES = [
      ("i - j < window", "i - j <= window"),
      ("start_q - window + 1", "start_q - window")),
     ("window one too narrow",
-     "Your queries see one key too few. The window holds the query's own key and the window − 1 "
+     "Your queries see one key too few. The window holds the query's own key and the `window − 1` "
      "keys before it. Require i - j < window.",
      ("i - j < window", "i - j < window - 1")),
     ("window ahead",

@@ -98,12 +98,14 @@ MISTAKES = [
      "one for each key. Take the norm over the d_v entries, with dim=-1.",
      "(weights[..., None] * v[..., None, :, :]).norm(dim=-2)"),
     ("lengths averaged",
-     "Your result has one number for each query, because the matrix product adds up the lengths "
-     "over the keys. Multiply entry by entry, and return one length for each key.",
+     "Your result has one number for each query: the weighted sum of the values' lengths. Multiply "
+     "entry by entry, and do not add up over the keys, so that each query has one length for each "
+     "key.",
      "weights @ v.norm(dim=-1, keepdim=True)"),
     ("lengths averaged, without a column",
-     "Your result has one number for each query, because it adds up the lengths over the keys. "
-     "Multiply entry by entry, and return one length for each key.",
+     "Your result has one number for each query: the weighted sum of the values' lengths. Multiply "
+     "entry by entry, and do not add up over the keys, so that each query has one length for each "
+     "key.",
      "(weights @ v.norm(dim=-1, keepdim=True))[..., 0]"),
     *((f"{eps} added under the root",
        "Your result is right, except where values are very short. There, your lengths are too "

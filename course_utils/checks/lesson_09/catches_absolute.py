@@ -138,9 +138,10 @@ BELOW = (
     "bfloat16 represents every integer. Shift them by a thousand or so."
 )
 EIGHT = (
-    "Your test misses code that counts positions modulo 8. A shift by a multiple of 8 does not "
-    "change its output, and a few tokens may not reach a multiple of 8 at all. Use more than eight "
-    "tokens at consecutive positions, and shift them by an odd number."
+    "Your test misses code that counts positions modulo 8. Such code starts again from 0 at 8, 16, "
+    "24, …. A shift by a multiple of 8 does not change its output, and a few tokens may all lie "
+    "between two such jumps. Use more than eight tokens at consecutive positions, and shift them "
+    "by an odd number."
 )
 DISTANCES = (
     "misses code that ignores the positions, because no shift changes its output. Also change the "

@@ -83,8 +83,8 @@ MISTAKES = [
      "torch.cat([part for rows in W.chunk(num_heads) "
      "for part in (rows[::2], rows[1::2].flip(0))])"),
     ("backwards",
-     "Both halves of each head are in reverse order. The first half must be rows 0, 2, 4, …, and "
-     "the second half rows 1, 3, 5, ….",
+     "Within each half of a head, your rows are in reverse order. Counted from the head's first "
+     "row, the first half must be rows 0, 2, 4, …, and the second half rows 1, 3, 5, ….",
      ("heads.transpose(1, 2)", "heads.flip(1).transpose(1, 2)")),
     ("width and number swapped",
      "You split W into parts of num_heads rows. But num_heads is the number of heads. Split W "

@@ -149,13 +149,13 @@ MISTAKES = [
      "first, and rotate the others back by one position.",
      positions_stand_still),
     ("new position alone",
-     "Your new token is at position window − 1, but the other keys keep their old rotation. When "
+     "Your new token is at position `window − 1`, but the other keys keep their old rotation. When "
      "you drop the oldest key, rotate the others back by one position.",
      (BACK, "keys[1:], values[1:]")),
     ("only the query fixed",
-     "Your query is at position window − 1, but its own key is at position `window`, and the "
+     "Your query is at position `window − 1`, but its own key is at position `window`, and the "
      "other keys keep their old rotation. When the cache is full, drop the oldest key first, and "
-     "rotate the others back by one position. Then the new key is at window − 1, too.",
+     "rotate the others back by one position. Then the new key is at `window − 1`, too.",
      NEVER, (KEYS, KEYS + "[-window:]"), (VALUES, VALUES + "[-window:]"),
      ("rotary(q, position)", "rotary(q, torch.tensor([len(keys) - 1]))")),
     ("position 0 when full",
@@ -165,7 +165,7 @@ MISTAKES = [
      NEVER, (KEYS, KEYS + "[-window:]"), (VALUES, VALUES + "[-window:]"),
      ("[len(keys)]", "[len(keys) % window]")),
     ("last position from the beginning",
-     "While the cache fills, you put every token at position window − 1, so all distances are 0. "
+     "While the cache fills, you put every token at position `window − 1`, so all distances are 0. "
      "Until the cache is full, use the number of keys before a token as its position.",
      ("[len(keys)]", "[window - 1]")),
     ("rotated on",
@@ -270,7 +270,7 @@ MISTAKES = [
     ("not scaled", NOT_SCALED,
      (OUTPUT, "output = (rotary(q, position) @ keys.T).softmax(dim=-1) @ values")),
     ("query at window - 1",
-     "Right once the cache is full. Before that, your query is at position window − 1, which is "
+     "Right once the cache is full. Before that, your query is at position `window − 1`, which is "
      "after its own key. Give both the same position.",
      ("rotary(q, position)", "rotary(q, torch.tensor([window - 1]))")),
 ]  # fmt: skip

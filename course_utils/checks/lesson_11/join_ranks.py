@@ -166,9 +166,9 @@ MISTAKES = [
      "its inverse.",
      (SHRINK, "(top - m).exp()")),
     ("exponentials themselves",
-     "Your result is NaN where scores are far from 0. There e^m overflows to inf or underflows "
-     "to 0, and both inf / inf and 0 / 0 are NaN. Subtract the largest m before you take the "
-     "exponential.",
+     "Your result is NaN where scores are far from 0. If you use e^m itself, it overflows to inf "
+     "or underflows to 0 there, and both inf / inf and 0 / 0 are NaN. For each head, subtract the "
+     "largest m over the ranks before you take the exponential.",
      (SHRINK, "m.exp()")),
     ("one maximum for all heads",
      "Your result is NaN where the heads differ a lot. With one maximum for all heads, all "

@@ -95,16 +95,16 @@ MISTAKES = [
      "own length.",
      (NEWEST, "lengths[0] - (window - 1) + torch.arange(window - 1).expand(len(k), -1)")),
     ("window tokens",
-     "You keep the newest `window` tokens. The next query sees its own token and the window − 1 "
-     "tokens before it. Keep window − 1 tokens.",
+     "You keep the newest `window` tokens. The next query sees its own token and the `window − 1` "
+     "tokens before it. Keep `window − 1` tokens.",
      (NEWEST, "lengths - window + torch.arange(window)")),
     ("window and one more",
-     "You keep the newest window + 1 tokens. The next query sees its own token and the window − 1 "
-     "tokens before it. Keep window − 1 tokens.",
+     "You keep the newest window + 1 tokens. The next query sees its own token and the `window − "
+     "1` tokens before it. Keep `window − 1` tokens.",
      (NEWEST, "lengths - window - 1 + torch.arange(window + 1)")),
     ("the oldest of the window missing",
-     "You keep the newest window − 2 tokens. The next query sees its own token and the window − 1 "
-     "tokens before it. Keep window − 1 tokens.",
+     "You keep the newest window − 2 tokens. The next query sees its own token and the `window − "
+     "1` tokens before it. Keep `window − 1` tokens.",
      (NEWEST, "lengths - (window - 2) + torch.arange(max(window - 2, 0))")),
     ("one position early",
      "Your newest tokens are one position too early, so the last token of each text is missing. "
@@ -119,7 +119,7 @@ MISTAKES = [
      "last.",
      (NEWEST, "lengths - 1 - torch.arange(window - 1)")),
     ("sinks kept twice",
-     "You keep a token twice if one of the newest window − 1 tokens is also a sink. Then this "
+     "You keep a token twice if one of the newest `window − 1` tokens is also a sink. Then this "
      "token would get its weight twice. Leave its slot in the window part empty, with key 0 and "
      "mask False.",
      (NEWEST_REAL, "newest >= 0")),
@@ -161,7 +161,7 @@ MISTAKES = [
      "Your mask is right, but the keys in its False slots are not 0. Set these keys to 0.",
      (RETURN, "return kept, real")),
     ("sinks kept twice, and not 0",
-     "You keep a token twice if one of the newest window − 1 tokens is also a sink. And the keys "
+     "You keep a token twice if one of the newest `window − 1` tokens is also a sink. And the keys "
      "in empty slots are not 0. Mark this token's slot in the window part as False, and set the "
      "keys of all False slots to 0.",
      (NEWEST_REAL, "newest >= 0"), (RETURN, "return kept, real")),
@@ -181,11 +181,11 @@ MISTAKES = [
      (NEWEST_REAL, "(newest >= sinks) & (newest < lengths)")),
     ("oldest tokens",
      "You fill the window slots with the tokens right after the sinks. These slots are for the "
-     "newest window − 1 tokens. Count back from the length of each text.",
+     "newest `window − 1` tokens. Count back from the length of each text.",
      (NEWEST, "sinks + torch.arange(window - 1) + 0 * lengths"), (NEWEST_REAL, "newest < lengths")),
     ("all columns, masked",
      "Your result still has all S tokens. Tokens that the layer does not keep should take no "
-     "memory. Gather exactly sinks + window − 1 slots.",
+     "memory. Gather exactly sinks + `window − 1` slots.",
      (RETURN, "at = torch.arange(k.shape[2])\n    real = (at < lengths) & ((at < sinks) | (at > "
       "lengths - window))\n    return k * real[:, None, :, None], real")),
     ("right-aligned",
@@ -197,7 +197,7 @@ MISTAKES = [
       "return kept, real.gather(1, order)")),
     ("all kept",
      "Your result holds the keys of all S tokens. The layer keeps only the sinks and the newest "
-     "window − 1 tokens. Return exactly sinks + window − 1 slots.",
+     "`window − 1` tokens. Return exactly sinks + `window − 1` slots.",
      (RETURN, "return k, real")),
     ("sinks last",
      "Your sinks come after the newest tokens. Keep the order of the text, with the sinks first.",
@@ -218,19 +218,19 @@ MISTAKES = [
      (RETURN, "if window == 1:\n        torch.stack([k[0], k[0, :, 1:]])\n    " + RETURN)),
     ("one sink too many",
      "Your result has a slot for one sink too many. The sinks are the first `sinks` tokens, at "
-     "positions 0 to sinks − 1. Return sinks + window − 1 slots.",
+     "positions 0 to sinks − 1. Return sinks + `window − 1` slots.",
      ("first = torch.arange(sinks)", "first = torch.arange(sinks + 1).clamp(max=k.shape[2] - 1)")),
     ("no sinks",
      "You leave out the sinks. Keep the first `sinks` tokens of each text, and put them before the "
      "newest tokens.",
      (JOINED, "newest"), (REAL, "newest >= 0")),
     ("newest tokens as sinks",
-     "You leave out the sinks. Your slots hold the newest sinks + window − 1 tokens of each text. "
-     "Slot i, for i < `sinks`, is for the token at position i.",
+     "You leave out the sinks. Your slots hold the newest sinks + `window − 1` tokens of each "
+     "text. Slot i, for i < `sinks`, is for the token at position i.",
      (JOINED, "lengths - (sinks + window - 1) + torch.arange(sinks + window - 1)"),
      (REAL, "positions >= 0")),
     ("sinks alone",
-     "You keep only the sinks. Keep the newest window − 1 tokens as well.",
+     "You keep only the sinks. Keep the newest `window − 1` tokens as well.",
      (JOINED, "first.expand(len(k), -1)"), (REAL, "first_real")),
     ("sinks before the window",
      "Your sinks are the tokens right before the window. Sinks are the first tokens of the text. "
@@ -300,7 +300,7 @@ MISTAKES = [
      (RETURN, "return kept * real[:, None, :, None], real[:, None].expand(-1, k.shape[1], -1)")),
     ("mask of the positions of the text",
      "Your mask has an entry for each of the S positions. Return one entry for each of the sinks "
-     "+ window − 1 slots.",
+     "+ `window − 1` slots.",
      (RETURN, "return kept * real[:, None, :, None], torch.arange(k.shape[2]) < lengths")),
 ]  # fmt: skip
 

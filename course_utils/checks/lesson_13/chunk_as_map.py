@@ -133,8 +133,8 @@ MISTAKES = [
      (RETURN, "return whole, (kept * k).mT @ U")),
     ("corrections of the old state alone",
      "Your tokens subtract what the *old* state returns, but not what earlier tokens of the chunk "
-     "have written. Put those writes into a strictly lower triangular matrix A, and solve (I + A) "
-     "U = right-hand side. Do this for both results.",
+     "have written. Token i must also subtract a multiple of each earlier u_j. Put these factors "
+     "into a strictly lower triangular matrix A. Then solve (I + A) N = P and (I + A) W = R.",
      ("T = torch.eye(C, dtype=k.dtype) + A", "T = torch.eye(C, dtype=k.dtype) + 0 * A")),
     ("first order",
      "Your result is what you get if I − A stands in for the inverse of I + A. These are only the "

@@ -328,8 +328,8 @@ MISTAKES = [
      ("(sums[..., -1:] - sums).exp()", "(sums[..., -1:].exp() / sums.exp().clamp(min=1e-6))")),
     ("ratio of products since the start",
      "Your result is NaN once the product of all decays of the text has underflowed to 0. You get "
-     "this result if you divide products, because 0 / 0 is NaN. Start the products at each chunk "
-     "instead of dividing products from the start of the text.",
+     "this result if you divide products, because 0 / 0 is NaN. Begin new products in each chunk, "
+     "and do not divide there either: decay_between gives what is left of each write.",
      ("since = sums.exp()[..., None]",
       "G = decay.cumprod(dim=-1)\n"
       "        since = (G[..., rows] / (G[..., start - 1 : start] if start else "
