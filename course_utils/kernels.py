@@ -99,8 +99,9 @@ def _block_of_program(H, blocks):
     """Return this program's head, block and batch indices.
 
     Programs start in numerical order: first all blocks of heads 0 to 3, then all blocks of heads 4
-    to 7, and so on. This keeps the keys and values in use small enough for the L2 cache, which all
-    multiprocessors share. Among these four heads, consecutive programs belong to different heads.
+    to 7, and so on. Within each group of four heads, consecutive programs belong to different
+    heads. The groups keep the keys and values in use small enough for the L2 cache, which all
+    multiprocessors share.
     """
     number, heads = tl.program_id(0), tl.num_programs(0) // blocks  # B · H
     first = number // (HEADS_TOGETHER * blocks) * HEADS_TOGETHER
