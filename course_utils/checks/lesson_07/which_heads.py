@@ -65,6 +65,7 @@ CLOSE = [  # models that differ only if a limit is not one half, or if other hea
 ]
 
 
+@functools.cache
 def inputs():
     # Short, varied texts show which predictions are counted. In 303, the induction head scores only
     # 0.74. In 68, three heads do a third of one job each.
