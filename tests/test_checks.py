@@ -37,6 +37,19 @@ def label(value):
     return getattr(value, "name", getattr(value, "__name__", None))
 
 
+@pytest.mark.parametrize(
+    "name", [n for n, e in EXERCISES.items() if inspect.isfunction(e.reference)]
+)
+def test_an_error_in_an_answer_does_not_break_its_check(name):
+    known_results.expected.cache_clear()  # so that the right answer is called after this one
+
+    def answer(*_, **__):
+        raise NameError("name 'missing' is not defined")
+
+    verdict = check(answer, name)
+    assert verdict.status == "wrong" and "missing" in verdict.message, verdict
+
+
 @pytest.mark.parametrize("name, place", RIGHT)
 def test_a_right_answer_passes_however_it_is_written(name, place):
     exercise = EXERCISES[name]

@@ -94,10 +94,12 @@ def without_differences(answer, q, k):
     differences = folded * q.shape[-1]
     if differences > 20_000:  # of fewer, other memory would be more, and tracing is slow
         tracemalloc.start()
-    with Made() as made:
-        results = call_with_clones(answer, q, k)
-    _, peak = tracemalloc.get_traced_memory()  # bytes of NumPy's arrays, but not of tensors
-    tracemalloc.stop()
+    try:
+        with Made() as made:
+            results = call_with_clones(answer, q, k)
+        _, peak = tracemalloc.get_traced_memory()  # bytes of NumPy's arrays, but not of tensors
+    finally:
+        tracemalloc.stop()
     results = without_nan(results, q, k)
     if made.by_cdist:
         hint = (
