@@ -1,5 +1,6 @@
 """Whatever an answer does, it gets its verdict, and the learner's kernel never notices."""
 
+import io
 import itertools
 import multiprocessing
 import os
@@ -313,16 +314,28 @@ def test_the_clock_starts_again_for_each_input(monkeypatch):
     seconds = itertools.count(0, 0.6 * judge_process.SECONDS)
     used_before = judge_process.MEMORY + 1  # of memory, which is not the answer's
     monkeypatch.setattr(judge_process, "_used", lambda _: (next(seconds), used_before))
-    waits, messages = itertools.cycle([False, True]), iter([b"", b"", b"", b"verdict"])
+    waits, messages = itertools.cycle([False, True]), iter([*[b"answer"] * 3, b"verdict"])
     pipe = SimpleNamespace(poll=lambda _: next(waits), recv_bytes=lambda: next(messages))
     child = SimpleNamespace(pid=os.getpid(), exitcode=None)
-    assert judge_process._watched(child, pipe) == b"verdict"
+    assert judge_process._watched(child, pipe, io.BytesIO()) == b"verdict"
+
+
+@pytest.mark.parametrize("of, words", [(b"mistake", b"verdict"), (b"answer", b"Does it sleep")])
+def test_time_for_known_mistakes_is_not_taken_from_the_answer(monkeypatch, of, words):
+    seconds = itertools.count(0, 0.6 * judge_process.PATIENCE)  # on a machine that is busy
+    clock = SimpleNamespace(monotonic=lambda: next(seconds))
+    monkeypatch.setattr(judge_process, "time", clock)
+    messages, replies = iter([of, of, of, b"verdict"]), io.BytesIO()
+    pipe = SimpleNamespace(poll=lambda _: True, recv_bytes=lambda: next(messages))
+    child = SimpleNamespace(pid=os.getpid(), exitcode=None)
+    assert words in judge_process._watched(child, pipe, replies)
+    assert (len(replies.getvalue().splitlines()) == 3) == (of == b"mistake")  # the kernel hears it
 
 
 def test_a_check_says_that_an_input_is_done(monkeypatch):
     begun, dot = [], EXERCISES["dot"]
     known_results.expected(dot)  # is known from now on
-    monkeypatch.setattr(calls, "restart_clock", lambda: begun.append(None))
+    monkeypatch.setattr(calls, "restart_clock", lambda of="": begun.append(of))
     assert check(dot.reference).status == "correct"
     tried = len(begun)
     results = [*known_results.mistaken.__wrapped__(dot, dot.mistakes[0])]
@@ -338,5 +351,5 @@ def test_what_waits_or_takes_memory_is_ended(monkeypatch, name, limit, words):
     child = multiprocessing.get_context("spawn").Process(target=eval, args=(code,))
     child.start()
     ours, _ = multiprocessing.Pipe()
-    assert words in judge_process._watched(child, ours)
+    assert words in judge_process._watched(child, ours, io.BytesIO())
     child.kill()

@@ -36,11 +36,12 @@ from course_utils.checks.pickled_answer import pickled, used_by
 
 SECONDS = 5.0  # of computing, for one input; the checks' own inputs take milliseconds
 PICKLING = 10.0  # seconds, for what is sent
-PATIENCE = 25.0  # seconds, for the whole check; a frozen server is ended 3 s later
+PATIENCE = 25.0  # seconds, for the answer on all inputs; a frozen server is ended 3 s later
 MEMORY = 2 << 30  # bytes that an answer may add
 LONGEST_REPLY = 1 << 20  # letters of a verdict with its picture
 SETTINGS = {"OMP_NUM_THREADS": "1", "MPLBACKEND": "agg"}  # for the environment of an answer
 TICK = 0.05  # seconds between two looks at a child
+BEGUN = b"begun\n"  # the task, or a known mistake to compare it with
 GRACE = 1.0  # seconds in which what an answer has started may end
 
 LEFT = (
@@ -140,9 +141,11 @@ def _asked(name, answer):
     try:
         pickle.dump((token, task), server.stdin)
         server.stdin.flush()
-        server.stdout.readline()  # it has imported PyTorch
-        with _after(PATIENCE + 3 * GRACE, _end, server):  # an answer could stop the server
-            echo, reply = json.loads(server.stdout.readline())
+        line = server.stdout.readline()  # it has imported PyTorch
+        while line == BEGUN:
+            with _after(PATIENCE + 3 * GRACE, _end, server):  # an answer could stop the server
+                line = server.stdout.readline()
+        echo, reply = json.loads(line)
         if echo != token:
             raise ValueError("an answer has written this")
     except BaseException as error:  # KeyboardInterrupt too
@@ -198,7 +201,10 @@ def _verdict(reply):
 
 
 def serve():
-    """Read tasks from the standard input until it ends, and write a line of JSON for each."""
+    """Read tasks from the standard input until it ends, and write lines for each.
+
+    The last of them is JSON; those before it say that something has begun.
+    """
     requests, replies = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     null = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
@@ -220,22 +226,25 @@ def serve():
             child.start()
             theirs.close()
             token, task = pickle.load(requests)
-            replies.write(b"begun\n")
-            replies.flush()
+            _send(replies, BEGUN)
             ours.send_bytes(task)
-            reply = _watched(child, ours).decode(errors="replace")
+            reply = _watched(child, ours, replies).decode(errors="replace")
             ours.close()
             while server.children():  # none may be left to stop the server
                 _kill_all_below(server)
                 with contextlib.suppress(ChildProcessError, AttributeError):  # none; on Windows
                     while os.waitpid(-1, os.WNOHANG)[0]:
                         pass
-            replies.write(json.dumps((token, reply)).encode() + b"\n")
-            replies.flush()
+            _send(replies, json.dumps((token, reply)).encode() + b"\n")
     _kill_all_below(server)
 
 
-def _watched(child, pipe):
+def _send(replies, line):
+    replies.write(line)
+    replies.flush()
+
+
+def _watched(child, pipe, replies):
     """Return the child's verdict, or one of ours if it ends without or takes too much."""
     process, kernel, begun = psutil.Process(child.pid), os.getppid(), time.monotonic()
     computed, memory = _used(process)
@@ -243,9 +252,13 @@ def _watched(child, pipe):
         ended = child.exitcode is not None
         try:
             if pipe.poll(0 if ended else TICK):
-                if message := pipe.recv_bytes():
+                message = pipe.recv_bytes()
+                if message not in (b"answer", b"mistake"):
                     return message
                 computed, _ = _used(process)  # another input: the clock starts again
+                if message == b"mistake":  # its time is ours, not the answer's
+                    begun = time.monotonic()
+                    _send(replies, BEGUN)
                 continue
         except (EOFError, OSError):  # the answer has closed its end
             time.sleep(TICK)
@@ -297,7 +310,7 @@ def _work(pipe, *inherited):
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: it ends with the server
     bdb.Bdb.set_trace = _refuse_debugger
     task = pickle.loads(pipe.recv_bytes())
-    calls.restart_clock = lambda: pipe.send_bytes(b"")
+    calls.restart_clock = lambda of=b"answer": pipe.send_bytes(of)
     try:
         verdict = _judged(process, *task)
         if process_number() == process:  # else this is a fork that the answer has made
