@@ -265,6 +265,7 @@ def test_without_a_text_nothing_is_drawn_until_there_is_one(explorer):
     assert not any(tokens) and not any(numbers) and not np.any(widths)
     ax, scale, _, matrix = axes(explorer)
     assert np.isnan(shades(explorer)).all() and not ax.patches[0].get_visible()
+    assert not any(len(line.get_xdata()) for line in ax.lines)  # a cross for each head that is out
     assert np.ma.getmaskarray(matrix.images[0].get_array()).all()
     assert not any(text.get_text() for text in [*matrix.texts, *scale.texts[2:]])
     set_controls(explorer, text=TEXT)

@@ -29,6 +29,8 @@ def machine(monkeypatch, tmp_path):
         machine.commands.append([str(word) for word in command])
         assert "requirements.txt" not in command or Path(cwd) == tmp_path  # where that file is
         fails = any(word in " ".join(machine.commands[-1]) for word in machine.fails)
+        if fails and HAS_GPU in machine.commands[-1]:
+            raise FileNotFoundError(HAS_GPU)  # which comes with the driver
         return subprocess.CompletedProcess(command, int(fails), b"" if fails else b"GPU 0: an H200")
 
     monkeypatch.setattr(install.subprocess, "run", run)

@@ -153,6 +153,7 @@ def test_make_passes_its_options_on():
     assert make("-B", "lab", "PYTHON=python3", "CPU=1")[0] == "python3 install.py --cpu"
     assert make("-B", "test", "PYTHON=python3", "GPU=1")[0] == "python3 install.py  --gpu"
     assert make("-B", "check", "K=split_heads")[-1].endswith("tools.run_all check split_heads")
+    assert "--nproc-per-node 3 " in make("bench-ranks", "RANKS=3")[-1]
     assert make("badges", "REPOSITORY=me/course")[-1].endswith("--repository me/course")
 
 

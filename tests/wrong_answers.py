@@ -468,8 +468,21 @@ TABLE = {
     "chunk_as_map": [("loop over the tokens", token_after_token)],
 }  # fmt: skip
 
-# Of two mistakes that mirror each other, one: it is told wrong once their answers are exchanged. An
-# edit of the right answer, or a function of the right answer and the arguments.
+
+def with_slopes_for_2H_heads(r, H):
+    P = 1 << (H.bit_length() - 1)
+    rest = [2 ** (-8 * h / (2 * H)) for h in range(1, 2 * (H - P), 2)]
+    return torch.cat([r(H)[:P], torch.tensor(rest)])
+
+
+def with_outputs_set_to_zero(r, q, k, v, beta, text):
+    first = F.pad(text.diff(dim=1) != 0, (1, 0), value=True)  # (B, L)
+    return r(q, k, v, beta, torch.zeros_like(text)).masked_fill(first[:, None, :, None], 0)
+
+
+# Known mistakes made in a second way: of two that mirror each other, one, as it is told wrong once
+# their answers are exchanged. An edit of the right answer, or a function of the right answer and
+# the arguments.
 MIRRORED = [
     ("dot", "first left out", lambda r, a, b: r(a[1:], b[1:])),
     ("padding_mask", "one token too many", lambda r, n, S: r(n + 1, S)),
@@ -488,6 +501,12 @@ MIRRORED = [
     ("blocks_received", "one rank too low", lambda r, rank, *rest: r(rank - 1, *rest)),
     ("keep_window", "one position early", ("(window - 1) +", "window +")),
     ("quantize_per_channel", "rounded up", (".round()", ".ceil()")),
+    ("split_heads", "heads reversed", lambda r, x, H: r(x, H).flip(1)),
+    ("as_sdpa", "scaled twice", lambda r, q, *rest: r(q / q.shape[-1] ** 0.5, *rest)),
+    ("alibi_slopes", "slopes for 2H heads", with_slopes_for_2H_heads),
+    ("next_token", "softmax twice",
+     lambda r, x, T, *rest: r((x / T).softmax(-1), 1, *rest) if T else r(x, T, *rest)),
+    ("packed_delta_rule", "outputs set to zero", with_outputs_set_to_zero),
     ("state_from_pairs", "first pair missing", lambda r, k, v: r(k[..., 1:, :], v[..., 1:, :])),
 ]  # fmt: skip
 
