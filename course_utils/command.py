@@ -3,6 +3,7 @@
 import argparse
 import os
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 from course_utils import course_folder
@@ -39,6 +40,9 @@ def main(arguments=None):
     given, others = parser.parse_known_args(arguments)
     if others and given.name in ("update", "model"):
         parser.error(f"unrecognized arguments: {' '.join(others)}")
+    for option, value in pairwise(sys.argv[1:] if arguments is None else arguments):
+        if option in others and "=" not in option and value == str(getattr(given, "folder", "")):
+            parser.error(f"write {option}={value}, or put the folder before {option}")
     try:
         return given.run(given, others)
     except (OSError, ValueError) as error:
@@ -73,6 +77,8 @@ def _model(*_):
 
 
 def _grade(_, options):
+    if sys.platform != "linux":
+        sys.exit("attention-course grade: it runs only on Linux")
     from course_utils.grade import main  # it imports PyTorch
 
     main(options)

@@ -145,6 +145,8 @@ def main(arguments=None):
     parser.add_argument("--out", type=Path, default=Path("grades.csv"))
     parser.add_argument("--gradebook", type=Path, help="nbgrader's gradebook.db, to add points to")
     given = parser.parse_args(arguments)
+    if given.out.suffix != ".csv":  # without the suffix, it names the folder of pages
+        parser.error(f"--out must end in .csv, got {given.out}")
     resource.setrlimit(resource.RLIMIT_DATA, (2 * MEMORY, resource.RLIM_INFINITY))
     torch.set_num_threads(1)
     assignments = [Assignment(path) for path in sorted((SHIPPED / "exercises").glob("*.ipynb"))]

@@ -200,6 +200,13 @@ def test_in_a_terminal_of_jupyterlab_no_second_jupyterlab_is_opened(
     assert f"attention-course update {tmp_path / 'mine'}" in capsys.readouterr().out
 
 
+def test_the_value_of_an_option_is_not_taken_for_the_folder(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit):
+        command.main(["start", "--port", "8889"])
+    assert "write --port=8889" in capsys.readouterr().err and not any(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("user", [0, 1000])
 def test_a_start_opens_the_folder_also_for_root(shipped, tmp_path, monkeypatch, user, capsys):
     opened = []

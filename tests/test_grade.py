@@ -384,6 +384,13 @@ def test_a_cell_may_hold_commands_of_ipython(line):
     assert cell.is_python and cell.defined == {"dot"}
 
 
+@pytest.mark.parametrize("out", ["grades", "grades.html"])
+def test_the_table_cannot_take_the_place_of_the_folder_of_pages(tmp_path, out, capsys):
+    with pytest.raises(SystemExit):
+        grade.main([str(tmp_path), "--out", str(tmp_path / out)])
+    assert "--out must end in .csv" in capsys.readouterr().err and not any(tmp_path.iterdir())
+
+
 def test_as_much_is_read_as_teaching_md_allows(tmp_path, monkeypatch):
     for kilobytes in (99, 101):
         cell = {"cell_type": "code", "source": "x = 1 + 1\n" * 100 * kilobytes}

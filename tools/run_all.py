@@ -67,8 +67,10 @@ def run(name, command):
 def main(arguments):
     """Run all stages, print the table, and return the exit code."""
     stages = CHECK if arguments[:1] == ["check"] else TEST
-    if chosen := arguments[1:2]:  # few tests: they are done before other processes have started
-        stages = STYLE | {"tests": [*GROUPED, "tests", "-n", "0", "-m", FAST, "-k", *chosen]}
+    if chosen := " ".join(
+        arguments[1:]
+    ):  # few tests: they are done before other processes have started
+        stages = STYLE | {"tests": [*GROUPED, "tests", "-n", "0", "-m", FAST, "-k", chosen]}
     rows = []
     for name, command in stages.items():
         print(f"\n== {name}", flush=True)
