@@ -132,6 +132,14 @@ def test_what_lies_beyond_a_tensor_is_outside_even_if_another_tensor_lies_there(
         launch(doubled, (1,), x, out, 4, 4, BLOCK=4)
 
 
+def test_a_class_is_no_kernel():
+    class windowed_kernel:
+        pass
+
+    verdict = check(windowed_kernel)
+    assert verdict.status == "wrong" and "Define it with `def`" in verdict.message
+
+
 def test_a_helpers_parameter_may_have_the_name_of_another_tensor():
     x, out = torch.ones(4), zeros(4)
     launch(reads_by_a_helper, (1,), x, out)

@@ -160,6 +160,9 @@ def _copied(kernel):
     """
     kernel = inspect.unwrap(kernel)
     function = getattr(kernel, "fn", kernel)
+    if not isinstance(function, types.FunctionType):
+        hint = "Your kernel is not a function. Define it with `def`, below the line `@triton.jit`."
+        raise Refused("wrong", "not a function", hint)
     scope = {name: _interpretable(value) for name, value in function.__globals__.items()}
     scope |= {"tl": tl, "tl.core": tl.core}  # the parts of the language that Triton patches
     copy = _copy(function)
@@ -170,7 +173,8 @@ def _copied(kernel):
 @functools.cache
 def _copy(function):
     """Return one copy of a function for all its launches: rewriting it is slow."""
-    copy = types.FunctionType(function.__code__, {}, function.__name__, function.__defaults__)
+    code, defaults = function.__code__, function.__defaults__
+    copy = types.FunctionType(code, {}, function.__name__, defaults, function.__closure__)
     copy.__annotations__ = function.__annotations__
     return copy
 
