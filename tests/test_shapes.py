@@ -133,7 +133,7 @@ ENGINE = [
     (lambda: aligned(2, 2, align="up"), "align must be one of lower_right, upper_left, got 'up'"),
     (lambda: Layer().forward(ONES(2, 4)), r"x must .* with d_model = 3, got \(2, 4\)"),
 ]  # fmt: skip
-X, QKV, BOOL = ONES(2, 6), [ONES(2, 3)] * 3, ONES(2, 2) > 0
+X, QKV = ONES(2, 6), [ONES(2, 3)] * 3
 PUBLIC = [
     *((lambda f=f: f(X, ONES(2, 4)), "k must have shape .* with d = 6")
       for f in (a.dot_product_scores, a.cosine_similarity, a.euclidean_distance)),

@@ -174,7 +174,6 @@ BY_RESHAPING = [
     ("each.transpose(1, 2) for each in tokens", "tokens"),
 ]
 UNMOVED = ("(each.transpose(1, 2) for each in tokens)", "tokens")
-BETWEEN_HEADS = BETWEEN_HEADS
 WITHOUT_A_PLACE = (
     "Right, except for a mask of shape (B, L, L). Broadcasting aligns its first dimension with the "
     "heads, so you get one mask for each head, or an error. If the mask has three dimensions, "

@@ -7,7 +7,6 @@ from course_utils.checks.inputs import normals
 from course_utils.checks.submission_kernel import launch, tl, triton
 
 BLOCK = 16
-INF = torch.inf
 
 
 def windowed_kernel(

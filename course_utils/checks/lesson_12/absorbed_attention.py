@@ -95,7 +95,7 @@ def run(answer, q, latent, W_k, W_v):
     return found
 
 
-QUERY, SCORES = "q @ W_k", "q_latent @ latent.mT / d_k**0.5"
+QUERY = "q @ W_k"
 SCALE, SOFTMAX, OUT = "d_k**0.5", "scores.softmax(dim=-1)", "mixed @ W_v.mT"
 MISTAKES = [
     ("scaled by the latent",

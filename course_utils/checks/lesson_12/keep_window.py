@@ -68,7 +68,6 @@ def inputs():
 
 NEWEST = "lengths - (window - 1) + torch.arange(window - 1)"
 FIRST_REAL, NEWEST_REAL = "first < lengths", "newest >= sinks"
-GATHER = "k.gather(2, index.expand(-1, k.shape[1], -1, k.shape[3]))"
 REAL = "torch.cat([first_real, newest_real], dim=1)"
 JOINED = "torch.cat([first.expand(len(k), -1), newest], dim=1)"
 RETURN = "return kept.masked_fill(~real[:, None, :, None], 0), real"
