@@ -56,7 +56,7 @@ def difference(got, expected, names="", describe=True):
         dtype = torch.float64 if type(expected) is float else None
         expected = torch.tensor(expected, dtype=dtype)
     if expected.ndim == 0 and isinstance(got, numbers.Real):  # NumPy's numbers as well
-        is_number, got = True, _number(got)
+        is_number, got = True, as_float(got)
     got = of_numpy(got)
     if not isinstance(got, torch.Tensor):
         return f"expected {'a number' if is_number else 'a torch.Tensor'}, got {_kind(got)}"
@@ -187,7 +187,7 @@ def _distinct(one, other):
     return texts
 
 
-def _number(value):
+def as_float(value):
     """Return a number as a tensor; as it is if it is larger than any float."""
     try:
         return torch.tensor(float(value), dtype=torch.float64)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import torch
 
 from course_utils.checks import calls
+from course_utils.checks.compare import of_numpy
 from course_utils.checks.source_edits import edited
 
 EXERCISES = {}  # by name; each exercise's file adds its own
@@ -46,13 +47,13 @@ def tag_learner_errors(function):
     """Return a learner's function such that its errors can be told from those of the check.
 
     An exercise's ``run`` gets its answer like this. If ``run`` calls what the answer returned, such
-    as a layer, it passes that to this function first.
+    as a layer, it passes that to this function first. NumPy's arrays come back as tensors.
     """
 
     def marked(*args, **kwargs):
         try:
             with calls.settings_kept():
-                return function(*args, **kwargs)
+                return _with_tensors(function(*args, **kwargs))
         except BaseException as error:
             error.is_learners = True
             raise
@@ -61,8 +62,17 @@ def tag_learner_errors(function):
     return marked
 
 
+def _with_tensors(result):
+    """Return a result with tensors in place of arrays, also of those in tuples and lists."""
+    if type(result) not in (tuple, list):
+        return of_numpy(result)
+    made = [*map(_with_tensors, result)]
+    has_arrays = any(new is not old for new, old in zip(made, result, strict=True))
+    return type(result)(made) if has_arrays else result
+
+
 def call_with_clones(answer, *args):
-    """Call a learner's function on copies of tensors, lists and dicts; return its only result."""
+    """Call a learner's function on copies of tensors, lists and dicts; return [its result]."""
     clones = [_clone(arg) for arg in args]
     result = answer(*clones)
     refuse_changes(clones, args)

@@ -11,6 +11,7 @@ import torch
 from course_utils.checks.compare import (
     CAUSES_OF_SMALL_ERRORS,
     TOLERANCE,
+    as_float,
     family,
     is_close,
     of_numpy,
@@ -56,8 +57,7 @@ def probe(names, args, got, target):
     """Return the `Probe` of a result and of the right one; ``names`` are those of dimensions."""
     right = torch.as_tensor(target).detach()
     tolerance = TOLERANCE.get(torch.float64 if isinstance(target, float) else right.dtype, 0)
-    is_number = isinstance(got, numbers.Real) and abs(got) < 1e300
-    got = torch.tensor(float(got), dtype=torch.float64) if is_number else of_numpy(got)
+    got = as_float(got) if isinstance(got, numbers.Real) else of_numpy(got)
     values, is_bool = read(got), right.dtype == torch.bool
     wrong = torch.ones(right.shape, dtype=torch.bool)
     if values is not None and values.shape == right.shape and _is_kind_of(got, target):

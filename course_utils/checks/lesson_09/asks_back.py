@@ -1,6 +1,5 @@
 """9.12: matrices of a head that looks as many positions back as each token asks."""
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 
@@ -49,15 +48,16 @@ def run(answer, n, B, L):
 
 
 def is_pair_of_others(result):
-    """Tell whether a result is a pair, but of arrays or lists instead of tensors."""
+    """Tell whether a result is a pair, but of lists instead of tensors."""
     is_pair = isinstance(result, list | tuple) and len(result) == 2
-    return is_pair and all(isinstance(each, list | np.ndarray) for each in result)
+    return is_pair and all(isinstance(each, list) for each in result)
 
 
 def matrices(result, n):
     try:
         W_q, W_k = result
-        fits = W_q.shape == W_k.shape and W_q.ndim == 2 and len(W_q) == n and W_q.shape[1] % 2 == 0
+        fits = W_q.shape == W_k.shape and W_q.ndim == 2 and len(W_q) == n
+        fits = fits and W_q.shape[1] > 0 and W_q.shape[1] % 2 == 0
     except (TypeError, ValueError, AttributeError):
         fits = False
     if is_pair_of_others(result):
@@ -173,7 +173,7 @@ MISTAKES = [
     ("ahead", AHEAD, ("-back)", "n - 1 - back)")),
     ("twice as far", TWICE, ("-back)", "-2 * back)")),
     ("other frequencies", ELSEWHERE, ("-back)", "-back, base=100)")),
-    ("not tensors", NOT_TENSORS, ("return W_q, W_k", "return W_q.numpy(), W_k.numpy()")),
+    ("not tensors", NOT_TENSORS, ("return W_q, W_k", "return W_q.tolist(), W_k.tolist()")),
     ("one row above 31", LARGE, (ROTATED, f"{ROTATED}[back.clamp(max=31)]")),
     ("keys that differ", BY_CONTENT, ("-1).clone()", "-1) * (1 + back[:, None])")),
 ]  # fmt: skip
