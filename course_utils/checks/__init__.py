@@ -1,7 +1,11 @@
 """Checks for the exercises: ``check(answer)`` and ``progress()``.
 
-`judge` tries an answer and says what is wrong, `exercise` is what authors write with, and each
-exercise has a file in its lesson's folder: the right answer, inputs, and mistakes with their hints.
+Each exercise has a file in its lesson's folder: the right answer, inputs, and mistakes with their
+hints. To see how they become a verdict, read `exercise`, `source_edits` (a mistake is an edit of
+the right answer), `known_results`, `judge`, `compare` and `diagnosis`, in this order. If no mistake
+fits, `unknown_mistake` asks `result_hints`, `result_relations` and `where_right`. The modules named
+`submission_` are for answers that are layers, kernels or tests. `judge_process` runs all of this in
+a process of its own, to which `pickled_answer` sends the answer.
 """
 
 import importlib
