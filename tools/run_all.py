@@ -67,9 +67,8 @@ def run(name, command):
 def main(arguments):
     """Run all stages, print the table, and return the exit code."""
     stages = CHECK if arguments[:1] == ["check"] else TEST
-    if chosen := " ".join(
-        arguments[1:]
-    ):  # few tests: they are done before other processes have started
+    chosen = " ".join(arguments[1:])
+    if chosen:  # few tests: they are done before other processes have started
         stages = STYLE | {"tests": [*GROUPED, "tests", "-n", "0", "-m", FAST, "-k", chosen]}
     rows = []
     for name, command in stages.items():

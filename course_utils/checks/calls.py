@@ -67,8 +67,9 @@ def call(function, *args):
 
 
 def restart_clock(of=b"answer"):
-    """Give what follows all its time: the answer, or b"mistake", a known one. The judge's process
-    replaces this.
+    """Give the answer all its time again for what follows; `judge_process` replaces this.
+
+    What follows may also be a known mistake, b"mistake".
     """
 
 

@@ -56,9 +56,10 @@ def progress(lesson=None):
         print(f"All: {_count(counted, statuses)} correct")
         return
     numbers = {name.lstrip("0"): name for name in lessons}
-    if str(lesson).lstrip("0") not in numbers:
+    number = str(lesson).lstrip("0")
+    if number not in numbers:
         raise ValueError(f"lesson must be one of {', '.join(numbers)}, got {lesson!r}")
-    chosen = numbers[str(lesson).lstrip("0")]
+    chosen = numbers[number]
     exercises = lessons.pop(chosen)
     _show(_of_lesson(chosen, exercises, statuses), _of_others(lessons, statuses))
 
